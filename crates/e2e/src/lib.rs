@@ -8,9 +8,11 @@ pub mod hosts;
 pub mod locker;
 mod network;
 pub mod record;
+mod starter;
 pub mod torture;
 mod trees;
 
 pub use bed::{Bed, can_mount, thermo};
 pub use network::{Network, Way};
+pub use starter::Starter;
 pub use trees::{digest, digests, make_files, noise};

@@ -3,14 +3,13 @@
 use e2e::cluster::{lies_on, up};
 use e2e::hosts::Hosts;
 use e2e::noise;
-use e2e::{Bed, can_mount};
+use e2e::{Bed, Starter, can_mount};
 use rustix::process::Signal;
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
-use std::io::{Read, Write};
+use std::io::Write;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -85,29 +84,6 @@ impl<'h> Still<'h> {
 impl Drop for Still<'_> {
     fn drop(&mut self) {
         self.0.iter().for_each(|bed| bed.signal(Signal::CONT));
-    }
-}
-
-/// Starts a node from a process that was there before: each program that this one starts closes what is open here, and tells the node of what was
-/// written, which is dead then.
-struct Starter(Child);
-
-impl Starter {
-    fn of(bed: &Bed) -> Self {
-        let up = bed.command(["up"]);
-        let mut starter = Command::new("sh");
-        let script = "echo && read go && exec \"$0\" \"$@\" >/dev/null";
-        starter.args(["-c", script]).arg(up.get_program()).args(up.get_args());
-        starter.envs(up.get_envs().filter_map(|(name, value)| Some((name, value?))));
-        let mut starter = starter.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        // It has closed what is open here.
-        starter.stdout.take().unwrap().read_exact(&mut [0]).unwrap();
-        Self(starter)
-    }
-
-    fn now(mut self) {
-        self.0.stdin.take().unwrap().write_all(b"go\n").unwrap();
-        assert!(self.0.wait().unwrap().success(), "the node does not start");
     }
 }
 

@@ -344,6 +344,17 @@ pub enum FileCall {
         /// Of the lease by which it was written.
         number: u64,
     },
+    /// By one who writes much: where all copies of a file lie that nobody else has open for writing, with the right to write there for a moment. Until that has ended
+    /// whoever got it writes the same everywhere, or says `CopiesEnd` -> `Copies`.
+    LayoutCopies(Handle),
+    /// What was written with that right may not have come to all copies, or come to some of them later: the right is to end -> `Done`: nothing comes any more to a copy
+    /// that counts, and what is written through the node comes after it.
+    CopiesEnd {
+        /// Handle.
+        handle: Handle,
+        /// Nobody writes it anew: one copy is to count, and the others are to be made like it.
+        differ: bool,
+    },
 }
 
 /// A look at names and attributes. (No call within a call: whoever decodes it would go as deep as a frame is long.)
@@ -499,6 +510,8 @@ impl FileCall {
                 | Self::WriteAlone(_)
                 | Self::WriteAloneEnd { .. }
                 | Self::WriteAloneStands { .. }
+                | Self::LayoutCopies(_)
+                | Self::CopiesEnd { .. }
         )
     }
 }
@@ -571,6 +584,15 @@ pub struct LentPart {
     pub copies: u8,
     /// Units of parity in each row.
     pub parity: u8,
+}
+
+/// Where all copies of a file may be written.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CopiesLayout {
+    /// How often the length was set since the file was opened.
+    pub cuts: u64,
+    /// Where they lie, with rights to write; every column has one.
+    pub lent: LentLayout,
 }
 
 /// How a column is reached.

@@ -26,8 +26,8 @@ pub use channel::{Channel, Inbound, Stream};
 pub use devices::{MAX_SCSI_DATA, ScsiOrder, ScsiResult};
 pub use error::WireError;
 pub use files::{
-    Alone, ColumnAccess, FileCall, FileLayout, FileOrder, LeasedReply, LentLayout, LentPart, LockEvent, Look,
-    PartAccess, Seen, Speaks,
+    Alone, ColumnAccess, CopiesLayout, FileCall, FileLayout, FileOrder, LeasedReply, LentLayout, LentPart,
+    LockEvent, Look, PartAccess, Seen, Speaks,
 };
 pub use held::{QuotaChangeV4, QuotaV4, QuotaViewV4, UsageV4};
 pub use message::*;

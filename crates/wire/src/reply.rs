@@ -177,6 +177,8 @@ pub enum Reply {
     Alone(Option<Alone>),
     /// What has come of a configuration that was read again.
     Reloaded(Box<Reloaded>),
+    /// Where all copies may be written; None: the bytes go through the node.
+    Copies(Option<Box<CopiesLayout>>),
 }
 
 /// What has come of a configuration that was read again: keys whose values have changed.

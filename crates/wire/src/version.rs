@@ -97,6 +97,8 @@ impl FileCall {
             | Self::WriteAlone(_)
             | Self::WriteAloneEnd { .. }
             | Self::WriteAloneStands { .. }
+            | Self::LayoutCopies(_)
+            | Self::CopiesEnd { .. }
             | Self::Lock { .. }
             | Self::TestLock { .. }
             | Self::LockEvents { .. }

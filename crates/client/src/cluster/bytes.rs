@@ -1,5 +1,6 @@
 //! Bytes of open files, and waiting for tape.
 
+use super::copies::Wrote;
 use super::groups::Kind;
 use super::lines::Trouble;
 use super::table::OpenFile;
@@ -137,10 +138,20 @@ impl Shared {
             return Ok(kept);
         }
         self.land_in(&file, offset..offset.saturating_add(data.len() as u64));
-        match self.write_direct(&file, &[(offset, data)])? {
-            true => Ok(data.len()),
-            false => self.write_served(&file, offset, data, append),
+        if self.write_direct(&file, &[(offset, data)])? {
+            return Ok(data.len());
         }
+        let differ = match self.write_copies(&file, offset, data)? {
+            Wrote::All => return Ok(data.len()),
+            Wrote::Nothing => false,
+            Wrote::Some => true,
+        };
+        let written = self.write_served(&file, offset, data, append);
+        if differ && written != Ok(data.len()) {
+            self.end_copies(&file, true)?;
+        }
+        file.inode.copies.note_served(*written.as_ref().unwrap_or(&0));
+        written
     }
 
     /// Writes through the node.
@@ -151,6 +162,7 @@ impl Shared {
         data: &[u8],
         append: bool,
     ) -> FsResult<usize> {
+        let _served = file.inode.copies.serve();
         let mut written = 0;
         for part in data.chunks(wire::frame::MAX_IO) {
             let number = self.lines.number();

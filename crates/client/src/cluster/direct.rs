@@ -39,6 +39,14 @@ pub(super) struct Direct {
 }
 
 impl Direct {
+    pub(super) fn new(striped: Striped) -> Self {
+        Self { striped }
+    }
+
+    pub(super) fn striped(&self) -> &Striped {
+        &self.striped
+    }
+
     /// Writes pieces, and notes at which machines.
     pub(super) fn put(&self, file: &OpenFile, pieces: &[(u64, &[u8])]) -> Result<(), StripeError> {
         let machines = &file.inode.length.machines;
@@ -161,7 +169,7 @@ impl Shared {
         };
         let columns = self.ways.columns(&found.parts).map_err(|e| failed(&e))?;
         let striped = striped(found, columns, authority).map_err(|e| failed(&e))?;
-        Ok(Direct { striped })
+        Ok(Direct::new(striped))
     }
 
     /// Does something at the movers; again if the file may lie elsewhere now. None: it goes through the node.

@@ -23,7 +23,7 @@ const AGAIN: Duration = Duration::from_secs(2);
 const AGAIN_MOST: Duration = Duration::from_secs(60);
 
 /// Since the machine was started, also while it sleeps.
-fn now() -> Duration {
+pub(super) fn now() -> Duration {
     let time = clock_gettime(ClockId::Boottime);
     Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
@@ -84,7 +84,7 @@ impl Right {
     }
 }
 
-fn redundancy(part: &LentPart) -> Redundancy {
+pub(super) fn redundancy(part: &LentPart) -> Redundancy {
     match part.parity {
         0 => Redundancy::Mirror { copies: part.copies },
         parity => {
@@ -95,7 +95,7 @@ fn redundancy(part: &LentPart) -> Redundancy {
 }
 
 /// When the node is asked again after so many failures in a row.
-fn pause(failures: u32) -> Duration {
+pub(super) fn pause(failures: u32) -> Duration {
     AGAIN.saturating_mul(1 << failures.saturating_sub(1).min(16)).min(AGAIN_MOST)
 }
 

@@ -10,6 +10,7 @@
 //! * `memory.rs`: names and attributes, remembered for a moment by leases of the node.
 //! * `ahead.rs`: names that are looked at one after the other, learned of by one call.
 //! * `direct.rs`: bytes of files on disk targets, which go to and from the movers; `lent.rs`: the same of files with copies or parity that are only read.
+//! * `copies.rs`: files with copies that nobody else writes, which are written straight to all of them.
 //! * `behind.rs`: small writes that stay in memory for a moment.
 //!
 //! Gateways ask each time, and see what others did.
@@ -17,6 +18,7 @@
 mod ahead;
 mod behind;
 mod bytes;
+mod copies;
 mod direct;
 mod groups;
 mod lent;

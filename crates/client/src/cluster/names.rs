@@ -294,6 +294,8 @@ impl FileApi for ClusterFiles {
     }
 
     fn fallocate(&self, handle: Handle, mode: i32, offset: u64, len: u64) -> FsResult<()> {
+        let file = self.0.table.get(handle)?;
+        let _served = file.inode.copies.serve();
         let call = |handle| FileCall::Fallocate { handle, mode, offset, len };
         self.of_open(Kind::Tape, handle, call).and_then(done)
     }

@@ -1,6 +1,7 @@
 //! Open files: what the node knows them by, and what is needed to open them again.
 
 use super::behind::Behind;
+use super::copies::Copies;
 use super::direct::Route;
 use super::lent::Lent;
 use crate::length::Length;
@@ -49,6 +50,8 @@ pub(super) struct OpenInode {
     pub(super) locked_in: AtomicU64,
     /// What programs have written and targets do not have yet.
     pub(super) behind: Behind,
+    /// How all copies are written while nobody else writes.
+    pub(super) copies: Copies,
 }
 
 /// All open files.

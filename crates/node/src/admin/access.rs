@@ -187,6 +187,8 @@ impl Node {
                 let lent = grantee.map_or(Ok(None), |grantee| self.layout_lend(handle, grantee));
                 lent.map(|layout| Reply::Lent(layout.map(Box::new)))
             }
+            FileCall::LayoutCopies(handle) => self.copies_for(cx, session, handle).map(Reply::Copies),
+            FileCall::CopiesEnd { handle, differ } => self.copies_end(handle, differ).map(|()| Reply::Done),
             FileCall::TestLock { handle, order } => {
                 self.test_lock_for(session.locks, handle, order).map(Reply::Lock)
             }
@@ -490,6 +492,8 @@ fn of_handle(call: &FileCall) -> Option<Handle> {
         | FileCall::LayoutLend(handle)
         | FileCall::WriteAlone(handle)
         | FileCall::WriteAloneStands { handle, .. }
+        | FileCall::LayoutCopies(handle)
+        | FileCall::CopiesEnd { handle, .. }
         | FileCall::TestLock { handle, .. }
         | FileCall::LayoutCommit { handle, .. }
         | FileCall::Seek { handle, .. } => Some(*handle),
@@ -536,6 +540,8 @@ fn describe(call: &FileCall) -> String {
         | FileCall::LayoutLend(_)
         | FileCall::WriteAlone(_)
         | FileCall::WriteAloneStands { .. }
+        | FileCall::LayoutCopies(_)
+        | FileCall::CopiesEnd { .. }
         | FileCall::Lock { .. }
         | FileCall::LockAs { .. }
         | FileCall::TestLock { .. }

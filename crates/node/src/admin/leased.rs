@@ -1,12 +1,13 @@
-//! Looks of hosts that remember for a moment what they saw.
+//! What hosts may take for given for a moment: what they saw, and that nobody else writes.
 
 use super::session::Held;
 use crate::Node;
 use crate::leases::{News, Stands, TERM, Writes};
+use crate::movers::Grantee;
 use std::sync::Arc;
 use types::api::{FileApi, FsResult};
 use types::{Attr, Cx, FsError, Handle, Ino};
-use wire::{Alone, FileCall, LeasedReply, Look, Reply, Seen};
+use wire::{Alone, CopiesLayout, FileCall, LeasedReply, Look, Reply, Seen};
 
 impl Node {
     /// Looks, with leases of what is seen. `number`: that of the call in its session.
@@ -134,6 +135,26 @@ impl Node {
         let client = session.client().ok_or(FsError::NotSupported)?;
         self.leases.end_alone(client, ino, number);
         Ok(Reply::Done)
+    }
+
+    /// Where all copies of a file of the session may be written, if it is the only one that has it open for writing.
+    pub(super) fn copies_for(
+        &self,
+        cx: &Cx,
+        session: &Held,
+        handle: Handle,
+    ) -> FsResult<Option<Box<CopiesLayout>>> {
+        let Some(client) = session.client() else { return Ok(None) };
+        let writes = |handle, ino| {
+            self.open.handle(handle).is_some_and(|file| file.flags.write && file.inode.ino == ino)
+        };
+        let all = |ino, writers| session.handles_of(|handle| writes(handle, ino)) == writers as usize;
+        // A host that speaks for users could open the file for reading, too.
+        let layout = self.layout_copies(handle, Grantee { client, uid: cx.uid }, (&all, cx.checked))?;
+        if layout.is_some() {
+            session.goes_to_targets(handle);
+        }
+        Ok(layout.map(Box::new))
     }
 
     /// Returns what a change came to, when nobody remembers it otherwise.

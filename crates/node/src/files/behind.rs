@@ -163,7 +163,7 @@ impl Node {
 
     /// Does something with the content of a file if it is open, and it stays open until that is done: whoever opens it meanwhile gets the same
     /// content, so that never two of them write to one file.
-    fn while_open<T>(&self, ino: Ino, what: impl FnOnce(&Backing) -> T) -> Option<T> {
+    pub(crate) fn while_open<T>(&self, ino: Ino, what: impl FnOnce(&Backing) -> T) -> Option<T> {
         let entry = self.open.get(ino)?;
         let (handle, backing) = {
             let mut state = entry.state.lock();

@@ -60,6 +60,10 @@ pub struct FarFile {
     torn: AtomicBool,
     /// How often it was found that something is lost: whoever syncs meanwhile is told too.
     losses: AtomicU64,
+    /// Somebody had a right to write all copies past the node.
+    pub(super) written_past: AtomicBool,
+    /// Somebody may have one to write its log. Taken behind `length`.
+    pub(super) handed_over: Mutex<bool>,
 }
 
 /// The objects of an open file.
@@ -111,6 +115,8 @@ impl FarFile {
             unsure: AtomicBool::new(false),
             torn: AtomicBool::new(false),
             losses: AtomicU64::new(0),
+            written_past: AtomicBool::new(false),
+            handed_over: Mutex::new(false),
         }
     }
 
@@ -295,7 +301,12 @@ impl FarFile {
 
     /// Nothing was lost of its logs since it was opened. Whoever opens it anew, when nobody has it open, reads them from the disks.
     pub(super) fn is_whole(&self) -> FsResult<()> {
-        if self.torn.load(Ordering::Acquire) { Err(FsError::Io) } else { Ok(()) }
+        if self.is_torn() { Err(FsError::Io) } else { Ok(()) }
+    }
+
+    /// Something of its logs was lost.
+    pub(crate) fn is_torn(&self) -> bool {
+        self.torn.load(Ordering::Acquire)
     }
 
     /// Makes everything durable that was written before.
@@ -315,9 +326,12 @@ impl FarFile {
         let lost = lost.into_iter().filter(|(component, column)| self.is_lost(*component, *column)).count();
         if lost > 0 || self.machines.adrift() {
             self.unsure.store(true, Ordering::Release);
-            // Others write to plain files too; of those that have logs only the node does.
-            let torn = lost > 0 && place.striped.is_coded();
+            let torn = place.striped.is_coded();
             self.torn.fetch_or(torn, Ordering::AcqRel);
+            if torn {
+                // Who writes the log past the node would go on behind what is lost.
+                self.take_back_later(&place);
+            }
             let how = if torn { "close the file everywhere, and " } else { "" };
             tracing::error!(
                 "inode {}: a machine with one of its targets was started anew; what was written there since the last fsync may be lost: \
@@ -363,6 +377,7 @@ impl FarFile {
         change: impl Fn(&Place) -> stripe::Result<()>,
     ) -> FsResult<()> {
         self.is_whole()?;
+        self.take_back()?;
         let place = self.place();
         self.machines.note(&place.striped);
         let changed = self.with_room(&place, || change(&place));

@@ -54,15 +54,12 @@ impl Node {
     ) -> FsResult<Opened> {
         let (ino, flags) = (made.attr.ino, OpenFlags { write: true, ..flags });
         let opened = self.open.with(ino, |entry, state| {
-            // Of one that somebody writes nothing is lent, and it is marked as being written.
-            if state.writers == 0 {
-                if state.handles > 0 || !self.is_as_made(made, object, &far)? {
-                    return Ok(None);
-                }
-                let file = self.far_file_at(ino, object, far, ObjectStamp::default())?;
-                (state.direct, state.backing) =
-                    (false, Some(Backing { object, content: Content::Far(file) }));
+            // Who writes it already may have a right to do so past the node.
+            if state.handles > 0 || !self.is_as_made(made, object, &far)? {
+                return Ok(None);
             }
+            let file = self.far_file_at(ino, object, far, ObjectStamp::default())?;
+            (state.direct, state.backing) = (false, Some(Backing { object, content: Content::Far(file) }));
             Ok(Some(self.opened(entry, state, made.attr.clone(), flags)))
         })?;
         match opened {

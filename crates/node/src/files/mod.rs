@@ -8,6 +8,7 @@ mod closing;
 mod copied;
 mod far;
 mod fresh;
+mod handed;
 mod io;
 mod leaving;
 mod making;

@@ -122,11 +122,11 @@ impl Node {
                 }
             }
         }
+        let object = file.object.filter(|_| file.far && flags.write);
+        if object.is_some_and(|object| unlent.is_none_or(|unlent| !unlent.is_of(object))) {
+            return Ok(None);
+        }
         if flags.write && state.writers == 0 {
-            let object = file.object.filter(|_| file.far);
-            if object.is_some_and(|object| unlent.is_none_or(|unlent| !unlent.is_of(object))) {
-                return Ok(None);
-            }
             self.catalog.mark_writing(ino).map_err(|e| fs_error("open for writing", &e))?;
             if inode.file.as_ref().is_some_and(|f| f.far || !f.copies.is_empty()) {
                 // The mark must be there before the first write can be: it tells after a power failure that the

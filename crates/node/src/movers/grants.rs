@@ -43,7 +43,7 @@ impl Default for Given {
 
 impl Given {
     /// A right is going to be given.
-    fn note(&self, object: ObjectId, until: Moment) {
+    pub(super) fn note(&self, object: ObjectId, until: Moment) {
         let mut all = self.until.lock();
         if all.len() % MANY == MANY - 1 {
             let now = Moment::now();
@@ -179,6 +179,9 @@ impl Node {
         if let Some(far) = backing.far() {
             if file.flags.write {
                 far.doubt();
+            }
+            if file.flags.write && far.is_written_past() && !stops {
+                self.copies_may_differ(file.inode.ino, backing.object, far);
             }
             if !stops || file.inode.state.lock().writers == 0 {
                 self.fence_far_later(backing.object);

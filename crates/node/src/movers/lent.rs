@@ -1,5 +1,5 @@
 //! Rights to read files with copies or parity at their targets, which are lent to clients as long as nobody writes: so bytes that are read do not pass
-//! through the node.
+//! through the node. Rights to write all copies, of the only one who writes, are kept and ended in the same way ([`super::copies`]).
 //!
 //! What such a file has at its targets changes in the hands of this node only, which ends what it has lent before that ([`Node::end_lending`]): by fences, and
 //! where a target does not answer by waiting until the right has ended by itself. That something is lent is on record in the catalogue before anybody
@@ -21,9 +21,9 @@ use types::*;
 use wire::{Failure, LentLayout, LentPart};
 
 /// A right lives so long; who goes on reading asks again.
-const TERM: Duration = Duration::from_secs(30);
+pub(super) const TERM: Duration = Duration::from_secs(30);
 /// So long after the last one was given nobody has one: clocks differ.
-const ENDED: Duration = Duration::from_secs(40);
+pub(super) const ENDED: Duration = Duration::from_secs(40);
 /// Before a target that did not answer is asked again.
 const RETRY: Duration = Duration::from_secs(1);
 /// Who has read the first MiB of a file with fewer bytes is let at its targets only if he goes on after he was refused once: the first right is one durable
@@ -55,7 +55,7 @@ struct State {
 
 /// That somebody may read a file.
 #[derive(Clone)]
-struct Right {
+pub(super) struct Right {
     /// Until it has ended no other one gets its number.
     number: u64,
     until: Moment,
@@ -98,7 +98,7 @@ impl Drop for Unlent<'_> {
 
 impl Lent {
     /// From now on nobody is lent a file.
-    fn hold(&self, object: ObjectId) -> Unlent<'_> {
+    pub(super) fn hold(&self, object: ObjectId) -> Unlent<'_> {
         *self.state.lock().held.entry(object).or_default() += 1;
         Unlent { lent: self, object }
     }
@@ -120,7 +120,7 @@ impl Lent {
 
     /// Somebody is going to be lent what a file has at its targets, as `read` gives it, but on those that are left out. None: nobody is, as it is held
     /// or cannot be lent, or is not the same any more: who changes it from then on ends what was noted.
-    fn note_far<E>(
+    pub(super) fn note_far<E>(
         &self,
         object: ObjectId,
         until: Moment,
@@ -167,8 +167,13 @@ impl Lent {
     }
 
     /// What was lent of a file and may be used still.
-    fn of(&self, object: ObjectId, now: Moment) -> Option<Right> {
+    pub(super) fn of(&self, object: ObjectId, now: Moment) -> Option<Right> {
         self.state.lock().files.get(&object).filter(|right| now < right.until).cloned()
+    }
+
+    /// Nobody has a right to it any more, and the catalogue knows that.
+    pub(super) fn ended(&self, object: ObjectId) {
+        self.state.lock().files.remove(&object);
     }
 
     /// Files of which nobody has a right any more, held.
@@ -184,14 +189,14 @@ impl Lent {
 }
 
 /// A file as it is lent.
-struct Noted {
+pub(super) struct Noted {
     /// Number of the right.
-    number: u64,
+    pub(super) number: u64,
     /// It has yet to be recorded.
-    new: bool,
-    far: Far,
+    pub(super) new: bool,
+    pub(super) far: Far,
     /// Bytes.
-    length: u64,
+    pub(super) length: u64,
 }
 
 /// Whether nobody is let at a column.
@@ -236,20 +241,32 @@ impl Node {
         let Some(noted) = self.movers.claims.unless_claimed(object, note).transpose()?.flatten() else {
             return Ok(None);
         };
+        self.hand_out(file.inode.ino, object, noted, &down, (Rights::READ, grantee, issued))
+    }
+
+    /// Gives what was noted to whoever asked, from `issued` on; None: it was ended meanwhile.
+    pub(super) fn hand_out(
+        &self,
+        ino: Ino,
+        object: ObjectId,
+        noted: Noted,
+        down: &BTreeSet<TargetId>,
+        (rights, grantee, issued): (Rights, Grantee, Time),
+    ) -> FsResult<Option<LentLayout>> {
         if noted.new {
             self.catalog.lend(object).map_err(|e| fs_error("layout", &e))?;
         }
         if !self.movers.lent.recorded(object, noted.number) {
             return Ok(None);
         }
-        let (ino, far) = (file.inode.ino, &noted.far);
-        let mut parts = self.accesses(ino, far, Rights::READ, grantee, (issued, TERM)).map_err(|e| {
+        let far = &noted.far;
+        let mut parts = self.accesses(ino, far, rights, grantee, (issued, TERM)).map_err(|e| {
             tracing::error!("inode {ino}: nobody can be let at its targets: {e}");
             FsError::Io
         })?;
         for (number, part) in (0..).zip(&mut parts) {
             for (column, access) in (0..).zip(&mut part.columns) {
-                if is_left_out(far, &down, (number, column), access.target) {
+                if is_left_out(far, down, (number, column), access.target) {
                     access.capability.clear();
                 }
             }
@@ -318,7 +335,7 @@ impl Node {
         }
         self.fence_lent(object, lent, far.layout.generation)?;
         self.catalog.end_lending(&[object]).map_err(told)?;
-        self.movers.lent.state.lock().files.remove(&object);
+        self.movers.lent.ended(object);
         Ok(unlent)
     }
 

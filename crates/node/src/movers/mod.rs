@@ -2,6 +2,7 @@
 
 mod apart;
 mod claims;
+mod copies;
 mod decider;
 mod folding;
 mod grants;

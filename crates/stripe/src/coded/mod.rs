@@ -149,6 +149,13 @@ impl Drop for Held<'_> {
     }
 }
 
+impl crate::Striped {
+    /// Whether this is the writer of a log: nobody else may be.
+    pub fn is_writer(&self) -> bool {
+        self.coded.iter().flatten().any(|coded| coded.log.lock().writer)
+    }
+}
+
 impl Log {
     /// Whether a row is known to have no bytes.
     fn is_fresh(&self, row: u64) -> bool {

@@ -1,0 +1,395 @@
+//! A file with copies or parity that nobody else has open for writing is written straight to all of its copies, or to its rows and log, by whoever writes much of it,
+//! with a right of some seconds. As long as there is no right, and where anything goes wrong, the node writes: it decides which columns count.
+//!
+//! What lies at the targets belongs together, as all of it takes what is written in the same order:
+//!
+//! * What overlaps is written one after the other, and nothing goes through the node meanwhile.
+//! * What has failed may be in some copies only, or come to one later. So the right is ended first, by the node, which has targets refuse what comes late, and then
+//!   the node writes the same bytes.
+//! * Whoever writes the log of a coded file is its only writer: one for all handles of this mount, from one right to the next, which has another generation if the one before
+//!   was ended.
+
+use super::direct::{Direct, layout_of};
+use super::lent::{now, pause, redundancy};
+use super::table::OpenFile;
+use super::{Shared, groups::Kind};
+use data::{CAPABILITY_LEN, Capability, CapabilityKey};
+use parking_lot::{Condvar, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+use stripe::{StripeError, Striped};
+use types::FsError;
+use types::api::FsResult;
+use wire::{ColumnAccess, CopiesLayout, FileCall, Reply};
+
+/// A file of which the node has written so much (bytes) is asked a right for.
+const MUCH: u64 = 1 << 20;
+/// Where there is none the node is asked again so much later.
+const AGAIN: Duration = Duration::from_secs(2);
+
+/// What is known of the right to write all copies of a file.
+#[derive(Default)]
+pub(super) struct Copies {
+    /// Bytes that the node has written.
+    served: AtomicU64,
+    /// Rights in a row that were of no use.
+    failures: AtomicU32,
+    state: Mutex<State>,
+    order: Order,
+}
+
+/// What became of a write to all copies.
+pub(super) enum Wrote {
+    /// All have it.
+    All,
+    /// Nothing was written.
+    Nothing,
+    /// Some may have it: the node is to write it, or to be told that nobody does.
+    Some,
+}
+
+#[derive(Default)]
+enum State {
+    #[default]
+    Unknown,
+    /// There was no right, or it was of no use; the node is asked for one then.
+    Served(Duration),
+    Right(Arc<Right>),
+}
+
+/// A right to write all copies.
+struct Right {
+    direct: Direct,
+    /// Of all capabilities: it is raised when a right is ended.
+    generation: u64,
+    term: Mutex<Term>,
+    /// Nothing is written with it any more.
+    dead: AtomicBool,
+}
+
+#[derive(Clone, Copy)]
+struct Term {
+    /// It is asked for again.
+    renewed: Duration,
+    /// It counts no more.
+    ends: Duration,
+}
+
+impl Term {
+    fn of(found: &CopiesLayout, asked: Duration) -> Self {
+        let term = Duration::from_millis(found.lent.term_ms.into());
+        Self { renewed: asked + term / 2, ends: asked + term }
+    }
+}
+
+impl Right {
+    fn is_good(&self) -> bool {
+        !self.dead.load(Ordering::Acquire) && now() < self.term.lock().ends
+    }
+
+    /// Goes on for longer. False: it has ended before that was answered, or was ended meanwhile.
+    fn goes_on(&self, found: &CopiesLayout, asked: Duration) -> Result<bool, String> {
+        let ways = self.direct.striped().ways();
+        let mut renewed = Vec::with_capacity(ways.len());
+        for (place, access) in columns(found) {
+            let (capability, key) = decoded(access)?;
+            let way = ways.iter().find(|(known, way)| *known == place && way.target == access.target);
+            let Some((_, way)) = way.filter(|_| capability.generation == self.generation) else {
+                return Ok(false);
+            };
+            renewed.push((way, capability, key));
+        }
+        if renewed.len() != ways.len() || !self.is_good() {
+            return Ok(false);
+        }
+        for (way, capability, key) in renewed {
+            way.channel.renew(&way.slot, &capability, key);
+        }
+        *self.term.lock() = Term::of(found, asked);
+        Ok(true)
+    }
+}
+
+/// Component and column of each that is given.
+fn columns(found: &CopiesLayout) -> impl Iterator<Item = ((usize, u16), &ColumnAccess)> {
+    let parts = found.lent.parts.iter().enumerate();
+    parts.flat_map(|(number, part)| {
+        (0..).zip(&part.access.columns).map(move |(column, access)| ((number, column), access))
+    })
+}
+
+fn decoded(access: &ColumnAccess) -> Result<(Capability, CapabilityKey), String> {
+    let told = |e: &dyn std::fmt::Display| format!("target {}: {e}", access.target);
+    let bytes: &[u8; CAPABILITY_LEN] =
+        access.capability.as_slice().try_into().map_err(|_| told(&"there is no right to it"))?;
+    let capability = Capability::decode(bytes).map_err(|e| told(&e))?;
+    Ok((capability, CapabilityKey::from_secret(access.key.0)))
+}
+
+/// Keeps what goes to the copies apart from what goes through the node, and what overlaps.
+#[derive(Default)]
+pub(super) struct Order {
+    /// Passed shared by who writes to the copies. Held alone by who writes through the node once somebody has had a right, and shared until then.
+    gate: RwLock<()>,
+    /// Somebody has had a right. Changes with the gate held alone.
+    had: AtomicBool,
+    busy: Mutex<Vec<Range<u64>>>,
+    left: Condvar,
+}
+
+/// That the node may write.
+pub(super) enum Served<'o> {
+    Among(#[expect(dead_code, reason = "held")] RwLockReadGuard<'o, ()>),
+    Alone(#[expect(dead_code, reason = "held")] RwLockWriteGuard<'o, ()>),
+}
+
+/// That a range of all copies may be written.
+struct Entered<'o> {
+    order: &'o Order,
+    range: Range<u64>,
+    _gate: RwLockReadGuard<'o, ()>,
+}
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        let mut busy = self.order.busy.lock();
+        if let Some(place) = busy.iter().position(|range| *range == self.range) {
+            busy.swap_remove(place);
+        }
+        self.order.left.notify_all();
+    }
+}
+
+impl Order {
+    /// Something goes through the node until this is dropped.
+    pub(super) fn serve(&self) -> Served<'_> {
+        if !self.had.load(Ordering::Acquire) {
+            let among = self.gate.read();
+            if !self.had.load(Ordering::Acquire) {
+                return Served::Among(among);
+            }
+        }
+        Served::Alone(self.gate.write())
+    }
+
+    /// A right was got: whoever writes with an earlier one, or through the node, is waited for.
+    fn begin(&self) {
+        let _alone = self.gate.write();
+        self.had.store(true, Ordering::Release);
+    }
+
+    /// Waits until nobody writes anything of a range, and the node nothing.
+    fn enter(&self, range: Range<u64>) -> Entered<'_> {
+        let gate = self.gate.read();
+        let mut busy = self.busy.lock();
+        while busy.iter().any(|other| other.start < range.end && range.start < other.end) {
+            self.left.wait(&mut busy);
+        }
+        busy.push(range.clone());
+        Entered { order: self, range, _gate: gate }
+    }
+}
+
+impl Copies {
+    /// The node has written so many bytes.
+    pub(super) fn note_served(&self, bytes: usize) {
+        self.served.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Something goes through the node until this is dropped.
+    pub(super) fn serve(&self) -> Served<'_> {
+        self.order.serve()
+    }
+
+    /// A right is of no use any more; when the node is asked for another one.
+    fn drop_right(&self, right: &Arc<Right>, then: State) {
+        right.dead.store(true, Ordering::Release);
+        let mut state = self.state.lock();
+        if matches!(&*state, State::Right(current) if Arc::ptr_eq(current, right)) {
+            *state = then;
+        }
+    }
+
+    fn failed(&self) -> State {
+        let before = self.failures.fetch_add(1, Ordering::Relaxed);
+        State::Served(now() + pause(before.saturating_add(1)))
+    }
+}
+
+impl Shared {
+    /// Writes to all copies.
+    pub(super) fn write_copies(
+        self: &Arc<Self>,
+        file: &Arc<OpenFile>,
+        offset: u64,
+        data: &[u8],
+    ) -> FsResult<Wrote> {
+        let copies = &file.inode.copies;
+        if copies.served.load(Ordering::Relaxed) < MUCH || data.is_empty() {
+            return Ok(Wrote::Nothing);
+        }
+        let end = offset.checked_add(data.len() as u64).ok_or(FsError::FileTooLarge)?;
+        let Some(right) = self.right_to_copies(file) else { return Ok(Wrote::Nothing) };
+        let entered = copies.order.enter(offset..end);
+        if !right.is_good() {
+            // It is not since somebody else was waited for.
+            return Ok(Wrote::Nothing);
+        }
+        let mut failed = None;
+        let pieces = [(offset, data)];
+        let written = self.writing(file, &pieces, || {
+            failed = right.direct.put(file, &pieces).err();
+            Ok(failed.is_none())
+        });
+        drop(entered);
+        match failed {
+            None => {
+                copies.failures.store(0, Ordering::Relaxed);
+                written.map(|_| Wrote::All)
+            }
+            // The node has the file get more, which ends the right.
+            Some(StripeError::Beyond(_)) => {
+                copies.drop_right(&right, State::Unknown);
+                Ok(Wrote::Nothing)
+            }
+            Some(e) => {
+                tracing::debug!(
+                    "inode {}: not all of its copies were written: {e}; the node writes",
+                    file.ino
+                );
+                copies.drop_right(&right, copies.failed());
+                self.end_copies(file, false)?;
+                Ok(Wrote::Some)
+            }
+        }
+    }
+
+    /// Nothing of what was written before comes to any copy later, if it counts. `differ`: nobody writes it anew, so that copies may differ.
+    pub(super) fn end_copies(&self, file: &OpenFile, differ: bool) -> FsResult<()> {
+        let number = self.lines.number();
+        let call = |handle| Ok(FileCall::CopiesEnd { handle, differ });
+        self.lines.ask_open(Kind::Bytes, file, number.value, &call).and_then(super::bytes::done)
+    }
+
+    fn right_to_copies(self: &Arc<Self>, file: &Arc<OpenFile>) -> Option<Arc<Right>> {
+        let copies = &file.inode.copies;
+        let mut state = copies.state.lock();
+        let asked = now();
+        let old = match &*state {
+            State::Right(right) if asked < right.term.lock().renewed => return Some(right.clone()),
+            State::Served(until) if asked < *until => return None,
+            State::Right(right) => Some(right.clone()),
+            _ => None,
+        };
+        let got = self.ask_for_copies(file).map_err(|e| e.to_string());
+        let got = got.and_then(|found| found.map(|found| self.go_on(file, &old, &found, asked)).transpose());
+        let (next, right) = match got {
+            Ok(Some(right)) => (State::Right(right.clone()), Some(right)),
+            Ok(None) => (State::Served(now() + AGAIN), None),
+            Err(e) => {
+                tracing::debug!("inode {}: there is no right to write its copies: {e}", file.ino);
+                (copies.failed(), None)
+            }
+        };
+        if let Some(old) = old.filter(|old| right.as_ref().is_none_or(|right| !Arc::ptr_eq(old, right))) {
+            old.dead.store(true, Ordering::Release);
+            copies.order.begin();
+        }
+        *state = next;
+        right
+    }
+
+    /// With the right that there was, if it has not ended, else with another one.
+    fn go_on(
+        &self,
+        file: &OpenFile,
+        old: &Option<Arc<Right>>,
+        found: &CopiesLayout,
+        asked: Duration,
+    ) -> Result<Arc<Right>, String> {
+        if let Some(old) = old
+            && old.goes_on(found, asked)?
+        {
+            return Ok(old.clone());
+        }
+        if let Some(old) = old {
+            old.dead.store(true, Ordering::Release);
+        }
+        let right = self.right(file, found, asked)?;
+        file.inode.copies.order.begin();
+        Ok(Arc::new(right))
+    }
+
+    fn ask_for_copies(&self, file: &OpenFile) -> FsResult<Option<CopiesLayout>> {
+        let number = self.lines.number();
+        let call = |handle| Ok(FileCall::LayoutCopies(handle));
+        match self.lines.ask_open(Kind::Bytes, file, number.value, &call)? {
+            Reply::Copies(layout) => Ok(layout.map(|layout| *layout)),
+            _ => Err(FsError::Io),
+        }
+    }
+
+    fn right(&self, file: &OpenFile, found: &CopiesLayout, asked: Duration) -> Result<Right, String> {
+        let mut generation = None;
+        for (_, access) in columns(found) {
+            let (capability, _) = decoded(access)?;
+            if *generation.get_or_insert(capability.generation) != capability.generation {
+                return Err("the rights to it are of two generations".to_owned());
+            }
+        }
+        let generation = generation.ok_or("it has no columns")?;
+        let parts = &found.lent.parts;
+        let ways = self.quick_ways.columns(parts.iter().map(|part| &part.access))?;
+        let layout = layout_of(parts.iter().map(|part| (&part.access, redundancy(part))));
+        let striped = Striped::open_with(layout, ways, None).map_err(|e| e.to_string())?;
+        file.inode.length.grown(found.lent.length, found.cuts);
+        let (term, dead) = (Mutex::new(Term::of(found, asked)), AtomicBool::new(false));
+        Ok(Right { direct: Direct::new(striped), generation, term, dead })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+
+    #[test]
+    fn what_overlaps_is_written_one_after_the_other_and_nothing_beside_what_goes_through_the_node() {
+        let order = Order::default();
+        assert!(matches!(order.serve(), Served::Among(_)));
+        order.begin();
+        assert!(matches!(order.serve(), Served::Alone(_)));
+        let (told, tell) = channel();
+        std::thread::scope(|scope| {
+            let begins = |name: &'static str, range: Range<u64>| {
+                let (order, told) = (&order, told.clone());
+                move || {
+                    let entered = order.enter(range);
+                    told.send(name).unwrap();
+                    entered
+                }
+            };
+            let soon = Duration::from_millis(50);
+            let first = order.enter(10..20);
+            let beside = scope.spawn(move || drop(begins("beside", 20..30)()));
+            assert_eq!(tell.recv(), Ok("beside"));
+            beside.join().unwrap();
+            let over = begins("over", 19..25);
+            let over = scope.spawn(move || drop(over()));
+            assert!(tell.recv_timeout(soon).is_err(), "it overlaps what is written");
+            drop(first);
+            assert_eq!(tell.recv(), Ok("over"));
+            over.join().unwrap();
+            let served = order.serve();
+            let after = begins("after", 0..1);
+            let after = scope.spawn(move || drop(after()));
+            assert!(tell.recv_timeout(soon).is_err(), "the node writes");
+            drop(served);
+            assert_eq!(tell.recv(), Ok("after"));
+            after.join().unwrap();
+        });
+        assert!(order.busy.lock().is_empty());
+    }
+}
