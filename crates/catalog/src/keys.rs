@@ -151,6 +151,8 @@ pub mod cluster_part {
     pub const DONE: u8 = 6;
     /// `number` of a target that was taken out of the list.
     pub const REMOVED_TARGET: u8 = 7;
+    /// `name` of a pool of targets.
+    pub const TARGET_POOL: u8 = 8;
 }
 
 /// Fields of `REQUEST`.
@@ -439,6 +441,14 @@ pub fn removed_targets() -> [u8; 2] {
 
 pub fn removed_target(id: TargetId) -> Vec<u8> {
     text(&removed_targets(), &id.0.to_be_bytes())
+}
+
+pub fn target_pools() -> [u8; 2] {
+    [CLUSTER, cluster_part::TARGET_POOL]
+}
+
+pub fn target_pool(name: &str) -> Vec<u8> {
+    text(&target_pools(), name.as_bytes())
 }
 
 pub fn last_target() -> [u8; 2] {

@@ -202,17 +202,27 @@ fn golden_bytes_of_layouts() {
         targets: vec![TargetId(1), TargetId(300)],
     };
     let layout = layout::Layout { generation: 2, components: vec![component] };
-    let far = FarRec { layout, stale: vec![(0, 1)], then: vec![] };
+    let far = FarRec { layout, stale: vec![(0, 1)], then: vec![], pool: None };
     let bytes = "020100ffffffffffffffffff018080400102ac020201ac02010001";
-    golden(&far, &format!("02{bytes}00"));
-    let rule = LayoutRule { unit_bytes: 1 << 20, stripes: 4, copies: 1, parity: 2, then: vec![] };
-    golden(&RuleRec(rule.clone()), "0280804004010200");
+    golden(&far, &format!("03{bytes}0000"));
+    let rule = LayoutRule { unit_bytes: 1 << 20, stripes: 4, copies: 1, parity: 2, then: vec![], pool: None };
+    golden(&RuleRec(rule.clone()), "038080400401020000");
     let then = vec![Widening { from: 300, stripes: 3, unit_bytes: 4096 }];
-    golden(&FarRec { then: then.clone(), ..far.clone() }, &format!("02{bytes}01ac02038020"));
-    golden(&RuleRec(LayoutRule { then, ..rule.clone() }), "0280804004010201ac02038020");
+    let pool = || Some("fast".to_owned());
+    let grows = FarRec { then: then.clone(), ..far.clone() };
+    golden(&FarRec { pool: pool(), ..grows.clone() }, &format!("03{bytes}01ac02038020010466617374"));
+    let widens = LayoutRule { then, ..rule.clone() };
+    golden(&RuleRec(LayoutRule { pool: pool(), ..widens.clone() }), "0380804004010201ac02038020010466617374");
+    // Before files could be kept to a pool of targets.
+    assert_eq!(record::decode::<FarRec>(&unhex(&format!("02{bytes}01ac02038020"))), Ok(grows));
+    assert_eq!(record::decode::<RuleRec>(&unhex("0280804004010201ac02038020")), Ok(RuleRec(widens)));
+    assert_eq!(record::decode::<FarRec>(&unhex(&format!("02{bytes}00"))), Ok(far.clone()));
+    assert_eq!(record::decode::<RuleRec>(&unhex("0280804004010200")), Ok(RuleRec(rule.clone())));
     // Before files got more as they grew.
     assert_eq!(record::decode::<FarRec>(&unhex(&format!("01{bytes}"))), Ok(far));
     assert_eq!(record::decode::<RuleRec>(&unhex("01808040040102")), Ok(RuleRec(rule)));
+    let targets = vec![TargetId(3), TargetId(300)];
+    golden(&TargetPool { name: "fast".into(), targets }, "0104666173740203ac02");
     let junction = Junction { subsystem: "s".into(), addresses: vec!["a:1".into()], made: time(1) };
     golden(&junction, "0101730103613a310201");
     golden(&TakenOut { by: Some(7), at: time(1), reason: "r".into() }, "01010702010172");

@@ -79,7 +79,7 @@ macro_rules! records {
 
 use types::{
     Class, Cluster, CopyRecord, Junction, Member, NodeId, Pool, PoolName, Quota, Request, RequestId,
-    RequestKind, RequestState, TakenOut, Target, TargetId, Time, TokenRecord,
+    RequestKind, RequestState, TakenOut, Target, TargetId, TargetPool, Time, TokenRecord,
 };
 records! {
     CopyRecord = 1,
@@ -89,6 +89,7 @@ records! {
     TokenRecord = 1,
     TakenOut = 1,
     Junction = 1,
+    TargetPool = 1,
 }
 
 /// `Pool` before it had a limit of bytes and a format.

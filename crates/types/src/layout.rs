@@ -16,6 +16,8 @@ pub struct LayoutRule {
     pub parity: u8,
     /// What a file gets when it grows beyond what it has, in order of offset; empty: it is always as it was made.
     pub then: Vec<Widening>,
+    /// All of it lies on targets of this pool, wherever it moves; none: on any targets.
+    pub pool: Option<String>,
 }
 
 /// Where a file that grows is dealt out anew. What may be lost is the same for all of a file.
@@ -32,7 +34,7 @@ pub struct Widening {
 impl LayoutRule {
     /// The same without what a file gets when it grows.
     pub fn head(&self) -> Self {
-        Self { then: Vec::new(), ..*self }
+        Self { then: Vec::new(), pool: self.pool.clone(), ..*self }
     }
 
     /// What a file of this rule gets from a place on.

@@ -2,7 +2,8 @@
 
 use crate::{
     ActOrder, ClassChange, FileCall, FileOrder, FilesOrder, ImportOrder, JoinOrder, KeptFile, PoolChange,
-    QuotaChange, QuotaChangeV4, RenewOrder, ScsiOrder, Selection, StandbyStep, TargetOrder, VolumeChoice,
+    QuotaChange, QuotaChangeV4, RenewOrder, ScsiOrder, Selection, StandbyStep, TargetOrder, TargetPoolOrder,
+    VolumeChoice,
 };
 use serde::{Deserialize, Serialize};
 use types::*;
@@ -431,4 +432,6 @@ pub enum Call {
         /// What fails together with it; empty: all targets of the node.
         domain: String,
     },
+    /// Say which targets belong to a pool that layouts may name -> `Done`.
+    TargetPool(TargetPoolOrder),
 }

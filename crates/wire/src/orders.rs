@@ -123,6 +123,19 @@ pub struct TargetReport {
     pub unclaimed: bool,
 }
 
+/// Changes of a pool of targets.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TargetPoolOrder {
+    /// What layouts call it.
+    pub name: String,
+    /// These belong to it from now on; the first ones make it.
+    pub add: Vec<TargetId>,
+    /// These do not any more; what lies there stays.
+    pub remove: Vec<TargetId>,
+    /// It has no targets then, and is taken away.
+    pub delete: bool,
+}
+
 /// What a node needs to serve one of its targets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TargetGrant {

@@ -62,7 +62,8 @@ impl Call {
             | Self::SetQuota { .. }
             | Self::ClusterPlaces { .. }
             | Self::Reload
-            | Self::AddTarget { .. } => 5,
+            | Self::AddTarget { .. }
+            | Self::TargetPool(_) => 5,
             Self::File(call) => call.since(),
             _ => 4,
         }

@@ -2,8 +2,9 @@
 
 use super::Catalog;
 use crate::Result;
+use crate::ops::target_pools;
 use crate::ops::targets::{self, Reported};
-use types::{Target, TargetId, Time};
+use types::{Target, TargetId, TargetPool, Time};
 
 impl Catalog {
     /// The turn of whoever serves: targets take nothing of those before.
@@ -36,6 +37,26 @@ impl Catalog {
     /// to lie there since. Durable.
     pub fn remove_target(&self, id: TargetId) -> Result<Target> {
         self.durable(|tx| targets::remove(tx, id))
+    }
+
+    /// All pools of targets, in order of their names.
+    pub fn target_pools(&self) -> Result<Vec<TargetPool>> {
+        self.read(target_pools::all)
+    }
+
+    /// Puts targets into a pool, which is made if it is not there, and takes others out. What lies on them stays there. Durable.
+    pub fn change_target_pool(
+        &self,
+        name: &str,
+        add: &[TargetId],
+        remove: &[TargetId],
+    ) -> Result<TargetPool> {
+        self.durable(|tx| target_pools::change(tx, name, add, remove))
+    }
+
+    /// Takes away a pool that has no targets. Durable.
+    pub fn delete_target_pool(&self, name: &str) -> Result<()> {
+        self.durable(|tx| target_pools::delete(tx, name))
     }
 
     /// Takes note of what a node says of a target; one that is not known gets a number, durably. Refused if another node has served it

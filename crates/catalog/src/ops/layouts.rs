@@ -4,7 +4,7 @@
 //! number. So everything that holds for objects holds for these: whoever loses the file gives up the object in the same transaction, and it
 //! stays on record until all targets have removed theirs.
 
-use super::targets;
+use super::{target_pools, targets};
 use crate::keys::{self, ON_TARGETS, part};
 use crate::rec::{self, FarRec, RuleRec};
 use crate::store::{Tx, View, each_past_damage};
@@ -24,6 +24,8 @@ pub struct Far {
     pub stale: Vec<(u16, u16)>,
     /// What it gets when it grows beyond its components.
     pub then: Vec<Widening>,
+    /// Pool of targets that all of it is to lie in, wherever it moves; none: any targets.
+    pub pool: Option<String>,
 }
 
 impl Far {
@@ -43,7 +45,7 @@ impl Far {
         let first =
             parts.next().unwrap_or(Widening { from: 0, stripes: 1, unit_bytes: layout::MIN_UNIT_BYTES });
         let Widening { stripes, unit_bytes, .. } = first;
-        LayoutRule { unit_bytes, stripes, copies, parity, then: parts.collect() }
+        LayoutRule { unit_bytes, stripes, copies, parity, then: parts.collect(), pool: self.pool.clone() }
     }
 
     /// Whether the parts that it has and those that it is to get follow each other.
@@ -73,7 +75,8 @@ impl Far {
         let components: Vec<_> = self.layout.components.last().cloned().into_iter().collect();
         let number = self.layout.components.len().saturating_sub(1) as u16;
         let stale = self.stale.iter().filter(|place| place.0 == number).map(|place| (0, place.1)).collect();
-        Self { layout: Layout { components, ..self.layout }, stale, then: Vec::new() }
+        let pool = self.pool.clone();
+        Self { layout: Layout { components, ..self.layout }, stale, then: Vec::new(), pool }
     }
 
     /// Whether all bytes are still there without these targets, and without what is out of date.
@@ -223,14 +226,15 @@ pub fn far(view: View<'_>, object: ObjectId) -> Result<Option<Far>> {
 }
 
 fn decode(object: ObjectId, value: &[u8]) -> Result<Far> {
-    let FarRec { layout, stale, then } = rec::decode("layout of object", object, value)?;
-    let far = Far { layout, stale, then };
+    let FarRec { layout, stale, then, pool } = rec::decode("layout of object", object, value)?;
+    let far = Far { layout, stale, then, pool };
     far.check().map_err(|e| CatalogError::corrupt("layout of object", object, e))?;
     Ok(far)
 }
 
 pub(super) fn store(tx: &mut Tx<'_>, object: ObjectId, far: &Far) -> Result<()> {
-    let record = FarRec { layout: far.layout.clone(), stale: far.stale.clone(), then: far.then.clone() };
+    let Far { layout, stale, then, pool } = far.clone();
+    let record = FarRec { layout, stale, then, pool };
     match far.stale.is_empty() {
         true => tx.w.delete(&keys::stale(object))?,
         false => tx.w.put(&keys::stale(object), &[])?,
@@ -250,7 +254,7 @@ pub fn reserve(
     let end = rule.then.first().map_or(u64::MAX, |next| next.from);
     let components = vec![component(tx, first, rule, 0..end, targets)?];
     let layout = Layout { generation: 1, components };
-    let mut far = Far { layout, stale: Vec::new(), then: rule.then.clone() };
+    let mut far = Far { layout, stale: Vec::new(), then: rule.then.clone(), pool: rule.pool.clone() };
     far.check().map_err(|e| CatalogError::refused("layout", e))?;
     if !far.can_spare(away) {
         return Err(CatalogError::refused("a new file", "too many of the targets that have room are down"));
@@ -278,9 +282,10 @@ pub(super) fn component(
             Redundancy::Coded { data, parity }
         }
     };
-    // An operator may have begun to empty one since they were looked at.
+    let pool = rule.pool.as_deref().map(|name| target_pools::members(tx, name)).transpose()?;
     let mut takes = Vec::new();
-    for one in targets {
+    for one in targets.iter().filter(|one| pool.as_ref().is_none_or(|pool| pool.contains(&one.target))) {
+        // An operator may have begun to empty one since they were looked at.
         takes.extend(targets::takes_more(tx, one.target)?.then_some(*one));
     }
     let targets = choose(first, rule, &takes)?;
@@ -289,7 +294,10 @@ pub(super) fn component(
 
 /// Targets of the columns. Those that hold the same bytes have nothing in common that fails.
 fn choose(seed: u64, rule: &LayoutRule, targets: &[Candidate]) -> Result<Vec<TargetId>> {
-    let refused = |e: layout::PlaceError| CatalogError::refused("a new file", e);
+    let refused = |e: layout::PlaceError| match &rule.pool {
+        Some(pool) => CatalogError::refused(format!("a new file in target pool {pool}"), e),
+        None => CatalogError::refused("a new file", e),
+    };
     if rule.copies <= 1 {
         let spread = if rule.parity > 0 { Spread::Domains } else { Spread::Targets };
         return layout::place(seed, targets, rule.columns() as usize, spread).map_err(refused);
@@ -422,7 +430,7 @@ fn objects(far: &Far, (component, column): (u16, u16)) -> Vec<ObjectId> {
 /// still has something of an earlier attempt.
 pub fn intend(tx: &mut Tx<'_>, object: ObjectId, place: (u16, u16), to: TargetId) -> Result<()> {
     let far = load(tx, object)?;
-    takes_more(tx, to)?;
+    takes(tx, &far, to)?;
     for object in objects(&far, place) {
         let key = keys::stray(object, to);
         if tx.w.get_for_update(&key)?.is_some() {
@@ -433,13 +441,18 @@ pub fn intend(tx: &mut Tx<'_>, object: ObjectId, place: (u16, u16), to: TargetId
     Ok(())
 }
 
-/// Nothing comes to lie on a target that is to be empty: so whoever has seen that nothing is there can rely on it.
-fn takes_more(tx: &mut Tx<'_>, to: TargetId) -> Result<()> {
-    match targets::takes_more(tx, to)? {
-        true => Ok(()),
-        false => {
-            Err(CatalogError::refused("moving a column", format!("target {to} is being emptied by now")))
+/// Nothing comes to lie on a target that is to be empty: so whoever has seen that nothing is there can rely on it. Nor does anything leave the pool of
+/// its file.
+fn takes(tx: &mut Tx<'_>, far: &Far, to: TargetId) -> Result<()> {
+    let refused = |why: String| Err(CatalogError::refused("moving a column", why));
+    if !targets::takes_more(tx, to)? {
+        return refused(format!("target {to} is being emptied by now"));
+    }
+    match &far.pool {
+        Some(pool) if !target_pools::members(tx, pool)?.contains(&to) => {
+            refused(format!("target {to} is not in target pool {pool}, which all of the file is to lie in"))
         }
+        _ => Ok(()),
     }
 }
 
@@ -458,7 +471,7 @@ pub fn relocate(
     stale: bool,
 ) -> Result<Far> {
     let mut far = load(tx, object)?;
-    takes_more(tx, to)?;
+    takes(tx, &far, to)?;
     let shape = far.layout.components.get_mut(usize::from(component));
     let target = shape.and_then(|shape| shape.targets.get_mut(usize::from(column)));
     let target = target.ok_or_else(|| CatalogError::missing("column of object", object))?;

@@ -40,6 +40,7 @@ pub mod setattr;
 pub mod site;
 pub mod sums;
 pub mod tape_tree;
+pub mod target_pools;
 pub mod targets;
 pub mod undelete;
 pub mod unowned;

@@ -1,5 +1,6 @@
 //! Disk targets of the cluster.
 
+use super::target_pools;
 use crate::keys::{self, meta};
 use crate::rec;
 use crate::store::{self, Tx, View, each};
@@ -127,6 +128,7 @@ pub fn remove(tx: &mut Tx<'_>, id: TargetId) -> Result<Target> {
     if !known.draining && !known.lost {
         return Err(CatalogError::refused("target", format!("target {id} gets new files")));
     }
+    target_pools::forget(tx, id)?;
     tx.w.delete(&keys::target(id))?;
     tx.w.put(&keys::removed_target(id), &record::encode(&known))?;
     Ok(known)

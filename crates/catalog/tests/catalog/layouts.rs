@@ -7,7 +7,7 @@ use types::*;
 
 const NOBODY: std::collections::BTreeSet<TargetId> = std::collections::BTreeSet::new();
 const RULE: LayoutRule =
-    LayoutRule { unit_bytes: 1 << 20, stripes: 2, copies: 1, parity: 0, then: Vec::new() };
+    LayoutRule { unit_bytes: 1 << 20, stripes: 2, copies: 1, parity: 0, then: Vec::new(), pool: None };
 
 fn targets(domains: &[u32]) -> Vec<Candidate> {
     let one = |(n, domain): (u32, &u32)| Candidate { target: TargetId(n), domain: *domain, weight: 1 << 40 };

@@ -13,6 +13,7 @@ mod namespace;
 mod nodes;
 mod rebuilt;
 mod sections;
+mod target_pools;
 mod targets;
 mod volume_pages;
 mod volume_states;

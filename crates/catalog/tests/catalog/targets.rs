@@ -41,7 +41,14 @@ fn a_target_that_is_to_be_empty_stays_so_and_gets_no_new_files() {
     // Although whoever asks does not know it yet.
     let weigh = |target: &Target| layout::Candidate { target: target.id, domain: 1, weight: 1 };
     let candidates: Vec<layout::Candidate> = all.iter().map(weigh).collect();
-    let rule = |stripes| LayoutRule { unit_bytes: 4096, stripes, copies: 1, parity: 0, then: Vec::new() };
+    let rule = |stripes| LayoutRule {
+        unit_bytes: 4096,
+        stripes,
+        copies: 1,
+        parity: 0,
+        then: Vec::new(),
+        pool: None,
+    };
     let nobody = Default::default();
     let far = f.catalog.reserve_far(&rule(2), &candidates, &nobody).unwrap();
     assert!(!far.layout.components[0].targets.contains(&TargetId(2)));
@@ -84,7 +91,8 @@ fn a_target_that_was_taken_out_of_the_list_does_not_come_back_and_its_number_is_
     // Whoever has not heard of it gets nothing there.
     let weigh = |target: &Target| layout::Candidate { target: target.id, domain: target.id.0, weight: 1 };
     let candidates: Vec<layout::Candidate> = all.iter().map(weigh).collect();
-    let rule = LayoutRule { unit_bytes: 4096, stripes: 2, copies: 1, parity: 0, then: Vec::new() };
+    let rule =
+        LayoutRule { unit_bytes: 4096, stripes: 2, copies: 1, parity: 0, then: Vec::new(), pool: None };
     let nobody = Default::default();
     let far = f.catalog.reserve_far(&rule, &candidates, &nobody).unwrap();
     assert!(!far.layout.components[0].targets.contains(&gone));

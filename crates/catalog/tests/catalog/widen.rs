@@ -11,7 +11,7 @@ const NOBODY: BTreeSet<TargetId> = BTreeSet::new();
 fn rule() -> LayoutRule {
     let then = [(64 << 20, 2), (1 << 30, 3)];
     let then = then.map(|(from, stripes)| Widening { from, stripes, unit_bytes: 1 << 20 });
-    LayoutRule { unit_bytes: 1 << 16, stripes: 1, copies: 1, parity: 0, then: then.to_vec() }
+    LayoutRule { unit_bytes: 1 << 16, stripes: 1, copies: 1, parity: 0, then: then.to_vec(), pool: None }
 }
 
 fn targets(count: u32) -> Vec<Candidate> {

@@ -64,9 +64,9 @@ impl Node {
             Call::Standby => Reply::Standby(Box::new(self.standby_view()?)),
             Call::Turns => Reply::Turns(Box::new(self.turns_view()?)),
             Call::Junctions => Reply::Junctions(self.junction_views()?),
-            Call::RefusedTargets => {
-                Reply::RefusedTargets([self.refused_targets(), self.pressed_targets()].concat())
-            }
+            Call::RefusedTargets => Reply::RefusedTargets(
+                [self.refused_targets(), self.pressed_targets(), self.pool_warnings()?].concat(),
+            ),
             Call::List { path, after, limit } => self.list(cx, &path, after, limit)?,
             Call::Stat { path } => Reply::File(Box::new(self.stat(cx, &path)?)),
             Call::Stage(files) => self.all_of(cx, &Act::Stage { priority: None, by: None }, &files)?,
@@ -163,6 +163,7 @@ impl Node {
                 return self.move_engine(cx, to.as_deref()).map(|r| self.request_reply(r));
             }
             Call::MoveTargets(act) => return self.move_targets_reply(cx, act),
+            Call::TargetPool(order) => self.change_target_pool(&order)?,
             Call::JunctionMake { .. } | Call::JunctionRemove { .. } => self.set_junction(cx, call)?,
             Call::AssignClass { path, class } => self.assign_class(cx, &path, &class)?,
             Call::SetClass { name, change } => self.set_class(&name, change)?,
@@ -337,6 +338,7 @@ fn of_the_administrator(call: &Call) -> Option<&'static str> {
         | Call::Session(_)
         | Call::FileFor(_) => return None,
         Call::MoveTargets(_) => "emptying and filling targets",
+        Call::TargetPool(_) => "changing pools of targets",
         Call::Reload | Call::AddTarget { .. } => "changing the configuration",
         Call::Rebuild => "rebuilding the catalogue",
         Call::MoveEngine { .. } => "moving the catalogue",

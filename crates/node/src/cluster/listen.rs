@@ -407,9 +407,13 @@ fn look(node: &Arc<Node>, who: MemberId, session: &mut Session, call: Call) -> R
         Call::Cluster if node.is(who) => Err(elsewhere()),
         // Of names that another node holds this one knows no junctions, which is not to say that there are none.
         Call::Junctions if node.admitting().is_err() => Err(elsewhere()),
-        Call::Status | Call::Site | Call::Cluster | Call::Targets | Call::Turns | Call::Junctions => {
-            node.call(&Cx::admin(crate::now()), session, call)
-        }
+        Call::Status
+        | Call::Site
+        | Call::Cluster
+        | Call::Targets
+        | Call::RefusedTargets
+        | Call::Turns
+        | Call::Junctions => node.call(&Cx::admin(crate::now()), session, call),
         _ => Err(failure(
             ErrorClass::Denied,
             format!("{who} may only ask for the status here; files are for clients that speak for a user"),

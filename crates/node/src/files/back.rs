@@ -62,7 +62,8 @@ impl Node {
                 return Ok(self.lacks_room(recall, &room, lacked));
             }
         }
-        let takers: Vec<TargetView> = views.iter().filter(|view| takes_files(view)).cloned().collect();
+        let takes = |view: &&TargetView| view.takes_files() && view.is_in(rule.pool.as_deref());
+        let takers: Vec<TargetView> = views.iter().filter(takes).cloned().collect();
         let first = match self.far_objects(ino, recall.size, || self.make_far(&rule)) {
             Ok(first) => first,
             // They are fuller than they have told: not even objects can be made.
@@ -267,10 +268,6 @@ impl Content {
         }
         hash.finish(size)
     }
-}
-
-fn takes_files(view: &TargetView) -> bool {
-    view.state == TargetState::Up && !view.target.draining && !view.target.lost
 }
 
 /// So many targets each part of a file needs that is so long, at most.

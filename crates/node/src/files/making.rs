@@ -99,6 +99,7 @@ mod tests {
             layout: layout::Layout { generation: 1, components: vec![] },
             stale: vec![],
             then: vec![],
+            pool: None,
         };
         let reader = node.open(&cx, ino, OpenFlags { read: true, ..OpenFlags::default() }).unwrap();
         let beside = node.open_made(&cx, &inode, (object, far()), writes).unwrap();

@@ -158,7 +158,14 @@ mod tests {
 
     /// A file of some MiB on a target, closed.
     fn file(node: &Node, name: &str, target: u32, size: u64) -> Ino {
-        let rule = LayoutRule { unit_bytes: 1 << 20, stripes: 1, copies: 1, parity: 0, then: Vec::new() };
+        let rule = LayoutRule {
+            unit_bytes: 1 << 20,
+            stripes: 1,
+            copies: 1,
+            parity: 0,
+            then: Vec::new(),
+            pool: None,
+        };
         let place = Place { target: TargetId(target), domain: 0, weight: 1 };
         let far = node.catalog.reserve_far(&rule, &[place], &BTreeSet::new()).unwrap();
         let object = far.layout.components[0].base;
@@ -249,9 +256,13 @@ mod tests {
         assert!(is(), "950: midway between the high watermark and full");
         pressed.note(&target, (80, 90), 101);
         assert!(is(), "until it is below the high watermark");
-        pressed.look(&[TargetView { target: target.clone(), state: TargetState::Up }], (80, 90));
+        pressed
+            .look(&[TargetView { target: target.clone(), state: TargetState::Up, pools: vec![] }], (80, 90));
         assert!(is());
-        pressed.look(&[TargetView { target: target.clone(), state: TargetState::Down }], (80, 90));
+        pressed.look(
+            &[TargetView { target: target.clone(), state: TargetState::Down, pools: vec![] }],
+            (80, 90),
+        );
         assert!(!is(), "nothing can be read there");
         pressed.note(&target, (80, 90), 150);
         pressed.look(&[], (80, 90));

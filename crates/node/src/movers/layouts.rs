@@ -107,10 +107,12 @@ impl Node {
                     .to_owned(),
             );
         }
-        let known = self.catalog.targets().map_err(|e| refused("the targets", &e))?.len() as u64;
+        let known = self.targets_for(rule)?;
         if rule.stripes == 0 || rule.columns() > known {
+            let whose =
+                rule.pool.as_ref().map_or_else(|| "the cluster".to_owned(), |p| format!("target pool {p}"));
             return invalid(format!(
-                "this layout needs {} targets, at least 1, and the cluster has {known}; see `thermo target ls`",
+                "this layout needs {} targets, at least 1, and {whose} has {known}; see `thermo target ls`",
                 rule.columns()
             ));
         }
@@ -139,7 +141,7 @@ impl Node {
                 tracing::error!("a new file gets no targets: {e}");
                 FsError::Io
             })?;
-            views.retain(|view| !without.contains(&view.target.id));
+            views.retain(|view| view.is_in(rule.pool.as_deref()) && !without.contains(&view.target.id));
             // Nobody could hear them before this node was started.
             let unheard = self.started.elapsed() < DOWN_AFTER
                 && views.iter().any(|view| view.state == TargetState::Down);
@@ -234,7 +236,7 @@ impl Candidates {
     pub(super) fn of(views: Vec<TargetView>, avoid: &BTreeSet<TargetId>) -> Self {
         let mut domains = BTreeMap::new();
         let mut found = Self::default();
-        for TargetView { target, state } in views {
+        for TargetView { target, state, .. } in views {
             let next = domains.len() as u32;
             let domain = *domains.entry(target.domain).or_insert(next);
             let one = Candidate { target: target.id, domain, weight: target.free };
@@ -310,7 +312,7 @@ mod tests {
                 free,
                 seen: Time::new(1, 0),
             };
-            TargetView { target, state }
+            TargetView { target, state, pools: Vec::new() }
         };
         let views = [
             view(1, 500, TargetState::Up),

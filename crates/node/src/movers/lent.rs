@@ -427,7 +427,8 @@ mod tests {
     fn a_release_ends_what_an_earlier_run_has_lent() {
         let dir = tempfile::tempdir().unwrap();
         let node = Node::start(Config { state_dir: dir.path().to_owned(), ..Config::default() }).unwrap();
-        let rule = LayoutRule { unit_bytes: 65_536, stripes: 1, copies: 2, parity: 0, then: Vec::new() };
+        let rule =
+            LayoutRule { unit_bytes: 65_536, stripes: 1, copies: 2, parity: 0, then: Vec::new(), pool: None };
         let target = |n| layout::Candidate { target: TargetId(n), domain: n, weight: 1 };
         let far = node.catalog.reserve_far(&rule, &[target(1), target(2)], &BTreeSet::new()).unwrap();
         let (object, cx) = (far.layout.components[0].base, Cx::admin(crate::now()));
@@ -517,6 +518,7 @@ mod tests {
             layout: layout::Layout { generation: 1, components: vec![component.clone()] },
             stale: stale.to_vec(),
             then: Vec::new(),
+            pool: None,
         };
         let note = |reads: [Far; 2]| {
             let reads = std::cell::RefCell::new(reads.into_iter());

@@ -26,6 +26,7 @@ mod scrub;
 mod serve;
 mod short;
 mod stock;
+mod target_pools;
 mod tend;
 mod ways;
 mod whose;

@@ -43,15 +43,16 @@ struct Places {
 }
 
 impl Places {
-    fn of(views: &[TargetView], kind: RequestKind) -> Self {
+    /// Where what lies in a `pool`, or (None) anywhere, may come from and go to.
+    fn of(views: &[TargetView], kind: RequestKind, pool: Option<&str>) -> Self {
         let mut places = Self::default();
         let mut domains = BTreeMap::new();
         for TargetView { target, .. } in views {
             let next = domains.len() as u32;
             places.domains.insert(target.id, *domains.entry(target.domain.clone()).or_insert(next));
         }
-        let up: Vec<&Target> =
-            views.iter().filter(|view| view.state == TargetState::Up).map(|view| &view.target).collect();
+        let up = views.iter().filter(|view| view.state == TargetState::Up && view.is_in(pool));
+        let up: Vec<&Target> = up.map(|view| &view.target).collect();
         let candidate = |target: &Target, weight| {
             let domain = places.domains.get(&target.id).copied().unwrap_or_default();
             Candidate { target: target.id, domain, weight }
@@ -117,6 +118,11 @@ impl Places {
     }
 }
 
+/// Of which pool of targets there has to be one, for people.
+fn of_pool(far: &Far) -> String {
+    far.pool.as_ref().map_or_else(String::new, |pool| format!(" of target pool {pool}"))
+}
+
 /// Bytes that a column has of a file of a size.
 pub(super) fn bytes_of(far: &Far, (component, column): (u16, u16), size: u64) -> u64 {
     far.layout.components.get(usize::from(component)).map_or(0, |c| c.object_length(column, size))
@@ -140,10 +146,12 @@ impl Node {
             TargetAct::Remove(id) => return self.remove_target(id).map(|()| None),
             TargetAct::Drain(id) => {
                 self.catalog.set_target(id, true, false).map_err(fail)?;
+                self.tell_of_pools();
                 (RequestKind::Drain, format!("drain target {id}"))
             }
             TargetAct::Replace(id) => {
                 self.catalog.set_target(id, true, true).map_err(fail)?;
+                self.tell_of_pools();
                 (RequestKind::Drain, format!("replace target {id}"))
             }
             TargetAct::Balance => (RequestKind::Balance, "balance targets".to_owned()),
@@ -172,8 +180,10 @@ impl Node {
 
     /// Files with something to be moved, and how much (bytes).
     fn to_be_moved(&self, kind: RequestKind, views: &[TargetView]) -> catalog::Result<Vec<(Ino, u64)>> {
-        let mut places = Places::of(views, kind);
+        let mut pools: BTreeMap<Option<String>, Places> = BTreeMap::new();
         let (mut items, mut after) = (BTreeMap::new(), ObjectId(0));
+        // What leaves each target already, by whatever pool it has to.
+        let mut gone: BTreeMap<TargetId, u64> = BTreeMap::new();
         loop {
             let page = self.catalog.far_objects(after, PAGE)?;
             let Some((last, _)) = page.last() else { return Ok(items.into_iter().collect()) };
@@ -181,17 +191,17 @@ impl Node {
             for (object, far) in page {
                 let Some(ino) = self.catalog.object_owner(object)? else { continue };
                 let size = self.catalog.inode(ino)?.attr.size;
+                let all = || Places::of(views, kind, far.pool.as_deref());
+                let places = pools.entry(far.pool.clone()).or_insert_with(all);
                 for (place, target) in places.leaving(&far) {
                     let bytes = bytes_of(&far, place, size);
                     if kind == RequestKind::Balance {
                         let left = places.from.get(&target).copied().unwrap_or_default();
-                        if bytes == 0 || places.choose(&far, place).is_none() {
+                        let gone = gone.entry(target).or_default();
+                        if bytes == 0 || *gone >= left || places.choose(&far, place).is_none() {
                             continue;
                         }
-                        match left.checked_sub(bytes).filter(|left| *left > 0) {
-                            Some(left) => drop(places.from.insert(target, left)),
-                            None => drop(places.from.remove(&target)),
-                        }
+                        *gone += bytes;
                     }
                     *items.entry(ino).or_default() += bytes;
                 }
@@ -254,7 +264,6 @@ impl Node {
         let told = |e: catalog::CatalogError| e.to_string();
         let gone = || "it has left its targets".to_owned();
         let views = self.target_views().map_err(|e| e.to_string())?;
-        let places = Places::of(&views, kind);
         let inode = match self.catalog.inode(ino) {
             Err(e) if e.fs() == FsError::NotFound => return Ok(()),
             inode => inode.map_err(told)?,
@@ -264,6 +273,7 @@ impl Node {
             return Ok(()); // it has left all targets meanwhile
         };
         let far = self.catalog.far(object).map_err(told)?.ok_or_else(gone)?;
+        let places = Places::of(&views, kind, far.pool.as_deref());
         if !far.on(&places.lost).is_empty() && !far.can_spare(&places.lost) {
             // What is lost comes from tape.
             return self.purge_file(ino, version, object).map_err(|why| {
@@ -284,7 +294,12 @@ impl Node {
         for (place, target) in leaving {
             let claim = self.movers.claims.take(object);
             let far = self.catalog.far(object).map_err(told)?.ok_or_else(gone)?;
-            let none = || Stop::Failed("no other target has room for it: see `thermo target ls`".to_owned());
+            let none = || {
+                Stop::Failed(format!(
+                    "no other target{} has room for it: see `thermo target ls`",
+                    of_pool(&far)
+                ))
+            };
             let to = places.choose(&far, place).ok_or_else(none)?;
             if places.lost.contains(&target) || far.stale.contains(&place) {
                 // Nobody reads what is lost, should it be there still, when the file has changed.
@@ -326,7 +341,7 @@ impl Node {
         let claim = self.movers.claims.take(object);
         let far = self.catalog.far(object).map_err(|e| e.to_string())?.ok_or("it has left its targets")?;
         let views = self.target_views().map_err(|e| e.to_string())?;
-        let mut places = Places::of(&views, RequestKind::Drain);
+        let mut places = Places::of(&views, RequestKind::Drain, far.pool.as_deref());
         let all = std::mem::take(&mut places.to);
         let tight = |one: &Candidate| {
             let target = views.iter().map(|view| &view.target).find(|target| target.id == one.target);
@@ -355,7 +370,7 @@ impl Node {
         candidates: [Vec<Candidate>; 2],
         claim: &Claim<'_>,
     ) -> Result<(), String> {
-        let mut why = "no other target has room for what lies there".to_owned();
+        let mut why = format!("no other target{} has room for what lies there", of_pool(far));
         for candidates in candidates {
             places.to = candidates;
             while let Some(to) = places.choose(far, place) {
@@ -486,7 +501,7 @@ mod tests {
             free,
             seen: Time::new(1, 0),
         };
-        TargetView { target, state }
+        TargetView { target, state, pools: Vec::new() }
     }
 
     fn far(redundancy: Redundancy, targets: &[u32]) -> Far {
@@ -502,6 +517,7 @@ mod tests {
             layout: layout::Layout { generation: 1, components: vec![component] },
             stale: Vec::new(),
             then: Vec::new(),
+            pool: None,
         }
     }
 
@@ -514,13 +530,13 @@ mod tests {
             view(3, "c", 490, up),
             view(4, "d", 0, TargetState::Down),
         ];
-        let places = Places::of(&views, RequestKind::Balance);
+        let places = Places::of(&views, RequestKind::Balance, None);
         // 1510 of 3000 bytes are used, 503 of 1000.
         assert_eq!(places.from, BTreeMap::from([(TargetId(1), 397)]));
         let to: Vec<(u32, u64)> = places.to.iter().map(|one| (one.target.0, one.weight)).collect();
         assert_eq!(to, [(2, 403)], "one that is about right gets nothing");
         let even = [view(1, "a", 500, up), view(2, "b", 490, up)];
-        assert!(Places::of(&even, RequestKind::Balance).from.is_empty());
+        assert!(Places::of(&even, RequestKind::Balance, None).from.is_empty());
     }
 
     #[test]
@@ -533,7 +549,7 @@ mod tests {
             view(4, "c", 1, up),
             view(5, "d", 900, TargetState::Lost),
         ];
-        let places = Places::of(&views, RequestKind::Drain);
+        let places = Places::of(&views, RequestKind::Drain, None);
         assert_eq!(places.from.keys().map(|target| target.0).collect::<Vec<_>>(), [1, 5]);
         let mirror = far(Redundancy::Mirror { copies: 2 }, &[1, 2]);
         assert_eq!(places.leaving(&mirror), [((0, 0), TargetId(1))]);
@@ -542,5 +558,39 @@ mod tests {
         assert_eq!(places.choose(&striped, (0, 0)), Some(TargetId(3)));
         let everywhere = far(Redundancy::None, &[1, 2, 3, 4]);
         assert_eq!(places.choose(&everywhere, (0, 0)), None);
+    }
+
+    #[test]
+    fn what_lies_in_a_pool_leaves_a_target_for_others_of_it_only_and_is_balanced_among_them() {
+        let up = TargetState::Up;
+        let fast = |view: TargetView| TargetView { pools: vec!["fast".to_owned()], ..view };
+        let views = [
+            fast(view(1, "a", 500, TargetState::Draining)),
+            fast(view(2, "b", 1, up)),
+            view(3, "c", 900, up),
+            fast(view(4, "d", 400, TargetState::Down)),
+        ];
+        let places = |pool| Places::of(&views, RequestKind::Drain, pool);
+        let striped = Far { pool: Some("fast".to_owned()), ..far(Redundancy::None, &[1]) };
+        for generation in 0..200 {
+            let layout = layout::Layout { generation, ..striped.layout.clone() };
+            let striped = Far { layout, ..striped.clone() };
+            assert_eq!(places(Some("fast")).choose(&striped, (0, 0)), Some(TargetId(2)));
+        }
+        let both = Far { pool: Some("fast".to_owned()), ..far(Redundancy::Mirror { copies: 2 }, &[1, 2]) };
+        assert_eq!(places(Some("fast")).choose(&both, (0, 0)), None, "there is room outside only");
+        assert_eq!(
+            places(None).choose(&far(Redundancy::Mirror { copies: 2 }, &[1, 2]), (0, 0)),
+            Some(TargetId(3))
+        );
+        assert_eq!(places(Some("gone")).choose(&striped, (0, 0)), None);
+        // What is outside its pool by now leaves a target like all the rest.
+        assert_eq!(places(Some("gone")).leaving(&striped), [((0, 0), TargetId(1))]);
+        let uneven = [fast(view(1, "a", 100, up)), fast(view(2, "b", 500, up)), view(3, "c", 1000, up)];
+        let places = Places::of(&uneven, RequestKind::Balance, Some("fast"));
+        assert_eq!(places.from, BTreeMap::from([(TargetId(1), 200)]));
+        assert_eq!(places.to.iter().map(|one| one.target.0).collect::<Vec<_>>(), [2]);
+        let places = Places::of(&uneven, RequestKind::Balance, None);
+        assert_eq!(places.from, BTreeMap::from([(TargetId(1), 434), (TargetId(2), 34)]));
     }
 }

@@ -64,6 +64,7 @@ mod tests {
             layout: Layout { generation: 1, components: vec![component] },
             stale: Vec::new(),
             then: Vec::new(),
+            pool: None,
         }
     }
 

@@ -18,17 +18,19 @@ const AGAIN: Duration = Duration::from_secs(1);
 const CLOSE: u64 = 16 << 20;
 const SUBJECT: &str = "protect ";
 const THEN: &str = "--then";
+const POOL: &str = "--pool";
 const NO_ROOM: &str = "too few targets have room for it: see `thermo target ls`; it stays as it is";
 const DOWN: &str = "targets are down, and too few others have room for it";
 
 /// What a request is about: the options of `thermo protect`.
 pub(crate) fn subject(rule: &LayoutRule, what: &str) -> String {
-    let LayoutRule { unit_bytes, stripes, copies, parity, then } = rule;
+    let LayoutRule { unit_bytes, stripes, copies, parity, then, pool } = rule;
     let more =
         |Widening { from, stripes, unit_bytes }: &Widening| format!("{THEN} {from}:{stripes}:{unit_bytes} ");
     let then: String = then.iter().map(more).collect();
+    let pool = pool.as_ref().map_or_else(String::new, |pool| format!("{POOL} {pool} "));
     format!(
-        "{SUBJECT}--stripes {stripes} --copies {copies} --parity {parity} --stripe-size {unit_bytes} {then}{what}"
+        "{SUBJECT}--stripes {stripes} --copies {copies} --parity {parity} --stripe-size {unit_bytes} {pool}{then}{what}"
     )
 }
 
@@ -40,10 +42,15 @@ fn rule_of(subject: &str) -> Option<LayoutRule> {
     };
     let (stripes, copies) = (number("--stripes")?, number("--copies")?);
     let (parity, unit_bytes) = (number("--parity")?, number("--stripe-size")?);
-    let mut then = Vec::new();
     // Paths begin otherwise.
-    while words.next() == Some(THEN) {
+    let (mut then, mut next) = (Vec::new(), words.next());
+    let mut pool = None;
+    if next == Some(POOL) {
+        (pool, next) = (Some(words.next()?.to_owned()), words.next());
+    }
+    while next == Some(THEN) {
         then.push(widening(words.next()?)?);
+        next = words.next();
     }
     Some(LayoutRule {
         unit_bytes,
@@ -51,6 +58,7 @@ fn rule_of(subject: &str) -> Option<LayoutRule> {
         copies: copies.try_into().ok()?,
         parity: parity.try_into().ok()?,
         then,
+        pool,
     })
 }
 
@@ -167,7 +175,7 @@ impl Node {
         rule: &LayoutRule,
         copy: impl FnOnce(Arc<FarFile>, ObjectId) -> Result<(), Unfinished>,
     ) -> Result<(), Stop> {
-        let stop = |why| Stop::after(why, !self.movers.down().is_empty());
+        let stop = |why| Stop::after(why, self.is_any_down(rule.pool.as_deref()));
         let (new, far) = self.make_far(rule).map_err(|e| stop(Unfinished::Objects(e)))?;
         let file = self.far_file_at(ino, new, far, ObjectStamp::default());
         // Later parts of its layout are made while it is copied.
@@ -179,6 +187,13 @@ impl Node {
             self.movers.note_unfolded(ino);
         }
         copied.map_err(stop)
+    }
+
+    /// Whether a target that files may lie on is down: of a pool, if they are to lie in one.
+    fn is_any_down(&self, pool: Option<&str>) -> bool {
+        let down = self.movers.down();
+        let here = |view: &TargetView| down.contains(&view.target.id) && view.is_in(pool);
+        !down.is_empty() && self.target_views().map_or(true, |views| views.iter().any(here))
     }
 
     /// Rights to write that others were given end before the first byte is copied, rights to read before the catalogue says that the file lies
@@ -278,17 +293,21 @@ mod tests {
 
     #[test]
     fn a_request_says_which_layout_it_wants() {
-        let rule = LayoutRule { unit_bytes: 1 << 19, stripes: 4, copies: 1, parity: 2, then: vec![] };
+        let rule =
+            LayoutRule { unit_bytes: 1 << 19, stripes: 4, copies: 1, parity: 2, then: vec![], pool: None };
         let then = [(4096, 4, 1 << 20), (1 << 40, 16, 4 << 20)];
         let then = then.map(|(from, stripes, unit_bytes)| Widening { from, stripes, unit_bytes });
         let grows = LayoutRule { then: then.to_vec(), ..rule.clone() };
-        for what in ["/a", "/--stripes 3 and 2 more", "/--then 1:2:3", ""] {
-            assert_eq!(rule_of(&subject(&rule, what)).as_ref(), Some(&rule));
-            assert_eq!(rule_of(&subject(&grows, what)).as_ref(), Some(&grows));
+        let fast = |rule: &LayoutRule| LayoutRule { pool: Some("fast".to_owned()), ..rule.clone() };
+        for what in ["/a", "/--stripes 3 and 2 more", "/--then 1:2:3", "/--pool slow", ""] {
+            for rule in [&rule, &grows, &fast(&rule), &fast(&grows)] {
+                assert_eq!(rule_of(&subject(rule, what)).as_ref(), Some(rule));
+            }
         }
         let wrong = "protect --stripes 1 --copies 1 --parity 0 --stripe-size 4096 --then 4096:2 /a";
         assert_eq!(rule_of(wrong), None);
-        let mirror = LayoutRule { unit_bytes: 1 << 20, stripes: 1, copies: 3, parity: 0, then: vec![] };
+        let mirror =
+            LayoutRule { unit_bytes: 1 << 20, stripes: 1, copies: 3, parity: 0, then: vec![], pool: None };
         assert_eq!(rule_of(&subject(&mirror, "/a")), Some(mirror));
         assert_eq!(rule_of("drain target 3"), None);
         assert_eq!(rule_of("protect --stripes 1 --copies 300 --parity 0 --stripe-size 4096 /a"), None);

@@ -85,21 +85,26 @@ impl Node {
             };
         }
         let now = crate::now();
-        let targets = self.catalog.targets().map_err(|e| refused("the targets", &e))?;
-        targets
-            .into_iter()
-            .map(|target| Ok(TargetView { state: self.state_of(&target, now)?, target }))
-            .collect()
+        let fail = |e| refused("the targets", &e);
+        let targets = self.catalog.targets().map_err(fail)?;
+        let pools = self.catalog.target_pools().map_err(fail)?;
+        let of = |id: TargetId| pools.iter().filter(move |pool| pool.targets.contains(&id));
+        let view = |target: Target| {
+            let pools = of(target.id).map(|pool| pool.name.clone()).collect();
+            Ok(TargetView { state: self.state_of(&target, now)?, target, pools })
+        };
+        targets.into_iter().map(view).collect()
     }
 
     /// What operators are to be told of targets: which are refused, here or where this node reports them, and, where it keeps the records of them,
-    /// which are down, and which are nearly full.
+    /// which are down, which are nearly full, and which pools take no files.
     pub(crate) fn target_warnings(&self) -> Result<Vec<String>, Failure> {
         let mut told = self.refused_targets();
         if self.membership()?.is_some_and(|own| own.holds_names()) {
             let all = troubles(&self.target_views()?).into_iter();
             told.extend(all.map(|(target, (why, remedy))| format!("target {target} {why}: {remedy}")));
             told.extend(self.pressed_targets());
+            told.extend(self.pool_warnings()?);
         }
         Ok(told)
     }

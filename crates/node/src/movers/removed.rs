@@ -41,6 +41,7 @@ impl Node {
         }
         self.catalog.remove_target(id).map_err(fail)?;
         tracing::warn!("target {id} ({}) was taken out of the list", view.target.uuid);
+        self.tell_of_pools();
         Ok(())
     }
 
@@ -164,7 +165,8 @@ mod tests {
         let refused = |node: &Node, id| order(node, TargetAct::Remove(id)).unwrap_err();
         assert!(refused(&node, TargetId(9)).contains("there is no target 9"));
         assert!(refused(&node, id).contains("is in use: give `thermo target drain 1`"));
-        let rule = LayoutRule { unit_bytes: 4096, stripes: 1, copies: 1, parity: 0, then: Vec::new() };
+        let rule =
+            LayoutRule { unit_bytes: 4096, stripes: 1, copies: 1, parity: 0, then: Vec::new(), pool: None };
         let place = layout::Candidate { target: id, domain: 0, weight: 1 };
         let cx = Cx::admin(crate::now());
         let make = |name: &[u8]| {
@@ -212,7 +214,8 @@ mod tests {
         node.stop(true);
         let id = TargetId(1);
         ["u", "v"].iter().for_each(|uuid| drop(report(&node, uuid).unwrap()));
-        let rule = LayoutRule { unit_bytes: 4096, stripes: 1, copies: 1, parity: 0, then: Vec::new() };
+        let rule =
+            LayoutRule { unit_bytes: 4096, stripes: 1, copies: 1, parity: 0, then: Vec::new(), pool: None };
         let place = layout::Candidate { target: id, domain: 0, weight: 1 };
         node.catalog.reserve_far(&rule, &[place], &BTreeSet::new()).unwrap();
         node.catalog.mark_restored(crate::now()).unwrap();

@@ -156,7 +156,7 @@ mod tests {
             free,
             seen: Time::new(1, 0),
         };
-        TargetView { target, state: TargetState::Up }
+        TargetView { target, state: TargetState::Up, pools: Vec::new() }
     }
 
     #[test]
@@ -195,7 +195,7 @@ mod tests {
             targets: [1, 2, 3, 4].map(TargetId).to_vec(),
         };
         let layout = layout::Layout { generation: 1, components: vec![component] };
-        let far = Far { layout, stale: Vec::new(), then: Vec::new() };
+        let far = Far { layout, stale: Vec::new(), then: Vec::new(), pool: None };
         let shares: Vec<u64> = shares(&far, 10_000).into_values().collect();
         assert_eq!(shares, [4096 + 1808, 4096 + 1808, 4096, 4096]);
     }

@@ -368,7 +368,7 @@ impl Short {
         }
         let called = state.called();
         let mut due = Shares::new();
-        for TargetView { target, state: how } in views {
+        for TargetView { target, state: how, .. } in views {
             let Some(bytes) = wanted.get(&target.id).filter(|_| *how == TargetState::Up) else { continue };
             let gone: u64 =
                 state.released.iter().filter(|(id, _, _)| *id == target.id).map(|(_, bytes, _)| bytes).sum();

@@ -103,9 +103,13 @@ impl Node {
     /// Where the objects of a file are, if new files would get them there: targets go down, and operators empty them.
     fn still_good(&self, object: ObjectId) -> Result<Option<Far>, Failure> {
         let far = self.catalog.far(object).map_err(|e| fs_failure("a new file", fs_error("create", &e)))?;
-        let found = Candidates::of(self.target_views()?, &BTreeSet::new());
+        let Some(far) = far else { return Ok(None) };
+        let mut views = self.target_views()?;
+        // One may have left the pool.
+        views.retain(|view| view.is_in(far.pool.as_deref()));
+        let found = Candidates::of(views, &BTreeSet::new());
         let good: BTreeSet<TargetId> = found.roomy.iter().chain(&found.tight).map(|one| one.target).collect();
-        Ok(far.filter(|far| {
+        Ok(Some(far).filter(|far| {
             let mut targets = far.layout.components.iter().flat_map(|component| &component.targets);
             far.stale.is_empty() && targets.all(|target| good.contains(target))
         }))
@@ -171,7 +175,8 @@ mod tests {
     #[test]
     fn more_is_made_once_many_were_asked_for_and_by_one_at_a_time() {
         let stock = Stock::default();
-        let rule = LayoutRule { unit_bytes: 4096, stripes: 2, copies: 1, parity: 0, then: vec![] };
+        let rule =
+            LayoutRule { unit_bytes: 4096, stripes: 2, copies: 1, parity: 0, then: vec![], pool: None };
         let asked: Vec<_> = (0..MANY).map(|_| stock.take(&rule)).collect();
         assert!(asked[..asked.len() - 1].iter().all(|asked| *asked == (None, false)));
         assert_eq!(asked.last(), Some(&(None, true)));

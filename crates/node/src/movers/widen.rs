@@ -143,11 +143,12 @@ impl Node {
     }
 
     fn reserve_wider(&self, object: ObjectId, avoid: &BTreeSet<TargetId>) -> FsResult<Far> {
-        let views = self.target_views().map_err(|e| {
+        let mut views = self.target_views().map_err(|e| {
             tracing::error!("a file that grows gets no targets: {e}");
             FsError::Io
         })?;
         let now = self.catalog.far(object).map_err(|e| fs_error("write", &e))?.ok_or(FsError::Stale)?;
+        views.retain(|view| view.is_in(now.pool.as_deref()));
         let reserve = |from: &[layout::Candidate], away: &BTreeSet<TargetId>| {
             self.catalog.reserve_wider(object, from, away)
         };

@@ -213,10 +213,11 @@ fn show(context: &mut Context, view: &ClusterView, all: bool) -> Result<Exit> {
     context.out.line("")?;
     let shown: Vec<&Member> = view.members.iter().filter(|m| all || m.removed.is_none()).collect();
     context.out.table(&table(&shown, utc))?;
-    let targets: Vec<TargetView> = context.connect()?.ask(&Call::Targets)?;
+    let mut node = context.connect()?;
+    let targets: Vec<TargetView> = node.ask(&Call::Targets)?;
     if !targets.is_empty() {
         context.out.line("")?;
-        super::target::show(context, &targets)?;
+        super::target::show(context, &mut node, &targets)?;
     }
     for member in shown {
         if let Some(removal) = &member.removed {

@@ -49,6 +49,9 @@ pub struct RuleArgs {
     /// them when it becomes shorter
     #[arg(long, value_name = "FROM:N[:SIZE]", value_parser = parse_then)]
     then: Vec<Then>,
+    /// Only targets of this pool, now and wherever it moves later (`thermo target pool` says which ones those are)
+    #[arg(long, value_name = "NAME")]
+    pool: Option<String>,
 }
 
 impl RuleArgs {
@@ -64,7 +67,8 @@ impl RuleArgs {
         let unit_bytes = u32::try_from(bytes)
             .map_err(|_| usage(format!("a stripe size of {bytes} is too large: at most 1 GiB")))?;
         let then = self.then.iter().map(|then| self.widening(then, unit_bytes)).collect();
-        Ok(LayoutRule { unit_bytes, stripes, copies: self.copies.unwrap_or(1), parity, then })
+        let (copies, pool) = (self.copies.unwrap_or(1), self.pool.clone());
+        Ok(LayoutRule { unit_bytes, stripes, copies, parity, then, pool })
     }
 
     fn widening(&self, then: &Then, before: u32) -> Widening {
@@ -82,7 +86,8 @@ impl RuleArgs {
     after_help = "A stripe is what one target holds of a file. A file that comes back from tape gets what it had \
                         before.\n\nExample:\n  thermo layout set /mnt/tc/runs --stripes 4 --stripe-size 1MiB\n  \
                         thermo layout set /mnt/tc/runs --stripes 1 --then 64MiB:4 --then 1GiB:16:4MiB\n  \
-                        thermo layout set /mnt/tc/home --code 4+2\n  thermo layout set /mnt/tc/big --code 2+2 --then 1GiB:8\n  thermo layout set /mnt/tc/runs --local"
+                        thermo layout set /mnt/tc/home --code 4+2\n  thermo layout set /mnt/tc/big --code 2+2 --then 1GiB:8\n  \
+                        thermo layout set /mnt/tc/scratch --stripes 2 --pool fast\n  thermo layout set /mnt/tc/runs --local"
 )]
 struct SetArgs {
     /// Directory
@@ -91,7 +96,7 @@ struct SetArgs {
     #[command(flatten)]
     rule: RuleArgs,
     /// One object in the node's own disk tier, as without a layout
-    #[arg(long, conflicts_with_all = ["stripes", "stripe_size", "copies", "code", "then"])]
+    #[arg(long, conflicts_with_all = ["stripes", "stripe_size", "copies", "code", "then", "pool"])]
     local: bool,
 }
 
@@ -159,7 +164,7 @@ fn parse_code(text: &str) -> Result<(u16, u8), String> {
 pub fn said(rule: Option<&LayoutRule>) -> String {
     match rule {
         None => "an object in the node's own disk tier".to_owned(),
-        Some(LayoutRule { unit_bytes, stripes, copies, parity, then }) => {
+        Some(LayoutRule { unit_bytes, stripes, copies, parity, then, pool }) => {
             let copies = match (copies, parity) {
                 (0 | 1, 0) => String::new(),
                 (copies, 0) => format!(", {copies} copies"),
@@ -169,7 +174,8 @@ pub fn said(rule: Option<&LayoutRule>) -> String {
                 format!(", from {} on {stripes} of {}", size(*from), size((*unit_bytes).into()))
             };
             let then: String = then.iter().map(more).collect();
-            format!("{stripes} stripes of {}{then}{copies} on disk targets", size((*unit_bytes).into()))
+            let pool = pool.as_ref().map_or_else(String::new, |pool| format!(" of pool {pool}"));
+            format!("{stripes} stripes of {}{then}{copies} on disk targets{pool}", size((*unit_bytes).into()))
         }
     }
 }
@@ -183,11 +189,12 @@ fn table(view: &LayoutView) -> Table {
     };
     let grows = !file.rule.then.is_empty();
     let head: &[&str] = if grows { &["FROM>", "TO>"] } else { &[] };
-    let mut table = Table::new(&[head, &["STRIPE>", "COPY>", "TARGET>", "OBJECT", "STATE"]].concat());
+    let tail: &[&str] = if file.rule.pool.is_some() { &["POOL"] } else { &[] };
+    let mut table = Table::new(&[head, &["STRIPE>", "COPY>", "TARGET>", "OBJECT", "STATE"], tail].concat());
     let mut row = |from: u64, until: Option<u64>, cells: [String; 5]| {
         let to = until.map_or_else(|| "-".to_owned(), size);
         let head = grows.then(|| [size(from), to]);
-        table.row(head.into_iter().flatten().chain(cells).collect());
+        table.row(head.into_iter().flatten().chain(cells).chain(file.rule.pool.clone()).collect());
     };
     let copies = usize::from(file.rule.copies.max(1));
     for part in file.columns.chunk_by(|one, next| one.from == next.from) {
@@ -218,7 +225,8 @@ mod tests {
 
     #[test]
     fn rules_are_said_in_words() {
-        let rule = LayoutRule { unit_bytes: 1 << 20, stripes: 4, copies: 1, parity: 0, then: vec![] };
+        let rule =
+            LayoutRule { unit_bytes: 1 << 20, stripes: 4, copies: 1, parity: 0, then: vec![], pool: None };
         assert_eq!(said(Some(&rule)), "4 stripes of 1.00 MiB on disk targets");
         assert_eq!(
             said(Some(&LayoutRule { copies: 2, ..rule.clone() })),
@@ -228,6 +236,10 @@ mod tests {
         assert_eq!(
             said(Some(&LayoutRule { then, copies: 2, ..rule.clone() })),
             "4 stripes of 1.00 MiB, from 64.0 MiB on 16 of 4.00 MiB, 2 copies on disk targets"
+        );
+        assert_eq!(
+            said(Some(&LayoutRule { pool: Some("fast".into()), ..rule.clone() })),
+            "4 stripes of 1.00 MiB on disk targets of pool fast"
         );
         let coded = LayoutRule { parity: 2, ..rule };
         assert_eq!(said(Some(&coded)), "4 stripes of 1.00 MiB and 2 of parity on disk targets");

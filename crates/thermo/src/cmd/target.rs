@@ -8,7 +8,7 @@ use crate::render::time;
 use crate::units::size;
 use anyhow::Result;
 use types::{RequestView, TargetAct, TargetId, TargetView};
-use wire::Call;
+use wire::{Call, TargetPoolOrder};
 
 /// Disk targets of the cluster
 #[derive(Debug, clap::Args)]
@@ -38,6 +38,7 @@ enum Command {
         #[arg(long, default_value = "", hide_default_value = true)]
         domain: String,
     },
+    Pool(PoolArgs),
     /// Move what lies on a target to others; it gets no new files from now on
     #[command(after_help = "Example:\n  thermo target drain 3 --wait")]
     Drain(Which),
@@ -80,6 +81,30 @@ enum Command {
     },
 }
 
+/// Say which targets belong to a pool that layouts may name; what lies on them stays where it is
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Files of a layout with `--pool NAME` lie on targets of that pool only, whatever moves later: a drain, a rebuild, a full target. The first \
+                        target makes the pool. One that is taken out of it keeps what it has: drain it to have that moved. Files of layouts that name no pool \
+                        may lie on any target.\n\nExample:\n  thermo target pool fast --add 3 4\n  thermo target pool fast --remove 4\n  \
+                        thermo layout set /mnt/tc/scratch --stripes 2 --pool fast"
+)]
+#[command(group(clap::ArgGroup::new("change").required(true).multiple(true).args(["add", "remove", "delete"])))]
+struct PoolArgs {
+    /// Name of the pool
+    #[arg(value_name = "NAME")]
+    name: String,
+    /// Targets that belong to it from now on
+    #[arg(long, value_name = "TARGET", num_args = 1..)]
+    add: Vec<u32>,
+    /// Targets that do not belong to it any more
+    #[arg(long, value_name = "TARGET", num_args = 1..)]
+    remove: Vec<u32>,
+    /// Take the pool away, which has no targets any more
+    #[arg(long, conflicts_with_all = ["add", "remove"])]
+    delete: bool,
+}
+
 #[derive(Debug, clap::Args)]
 struct Which {
     /// Number of the target
@@ -96,15 +121,9 @@ pub fn run(context: &mut Context, args: Args) -> Result<Exit> {
         Command::Ls => {
             let mut node = context.connect()?;
             let targets: Vec<TargetView> = node.ask(&Call::Targets)?;
-            let done = show(context, &targets)?;
-            if !context.global.json {
-                for told in node.ask::<Vec<String>>(&Call::RefusedTargets)? {
-                    let line = context.out.tint(Tint::Yellow, told);
-                    context.out.line(line)?;
-                }
-            }
-            Ok(done)
+            show(context, &mut node, &targets)
         }
+        Command::Pool(args) => pool(context, args),
         Command::Add { dir, domain } => {
             let path = absolute_text(&dir)?;
             let done: wire::Reloaded =
@@ -141,8 +160,21 @@ fn act(context: &mut Context, act: TargetAct, wait: bool) -> Result<Exit> {
     begun(context, &mut node, view, wait)
 }
 
-/// Shows targets, and what is the matter with those that are down.
-pub fn show(context: &mut Context, targets: &Vec<TargetView>) -> Result<Exit> {
+fn pool(context: &mut Context, args: PoolArgs) -> Result<Exit> {
+    let ids = |all: Vec<u32>| all.into_iter().map(TargetId).collect();
+    let PoolArgs { name, add, remove, delete } = args;
+    let line = match delete {
+        true => format!("there is no target pool {name} any more"),
+        false => format!("target pool {name} is changed: see `thermo target ls`"),
+    };
+    let order = TargetPoolOrder { name, add: ids(add), remove: ids(remove), delete };
+    context.connect()?.ask::<()>(&Call::TargetPool(order))?;
+    context.out.line(line)?;
+    Ok(Exit::OK)
+}
+
+/// Shows targets, and what is the matter with those that are down, refused or nearly full, and with their pools.
+pub fn show(context: &mut Context, node: &mut client::Connection, targets: &Vec<TargetView>) -> Result<Exit> {
     let utc = context.global.utc;
     let done = context.print(targets, |targets| table(targets, utc))?;
     for view in targets.iter().filter(|_| !context.global.json) {
@@ -151,19 +183,27 @@ pub fn show(context: &mut Context, targets: &Vec<TargetView>) -> Result<Exit> {
             context.out.line(line)?;
         }
     }
+    if !context.global.json {
+        for told in node.ask::<Vec<String>>(&Call::RefusedTargets)? {
+            let line = context.out.tint(Tint::Yellow, told);
+            context.out.line(line)?;
+        }
+    }
     Ok(done)
 }
 
 fn table(targets: &[TargetView], utc: bool) -> Table {
-    let mut table =
-        Table::new(&["TARGET>", "STATE", "NODE>", "DATA", "DOMAIN", "USED>", "FREE>", "SIZE>", "LAST SEEN"]);
-    for TargetView { target, state } in targets {
+    let head =
+        ["TARGET>", "STATE", "NODE>", "DATA", "DOMAIN", "POOLS", "USED>", "FREE>", "SIZE>", "LAST SEEN"];
+    let mut table = Table::new(&head);
+    for TargetView { target, state, pools } in targets {
         table.row(vec![
             target.id.to_string(),
             state.to_string(),
             target.node.to_string(),
             target.data.join(" "),
             target.domain.clone(),
+            if pools.is_empty() { "-".to_owned() } else { pools.join(" ") },
             size(target.capacity.saturating_sub(target.free)),
             size(target.free),
             size(target.capacity),

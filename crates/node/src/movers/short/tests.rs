@@ -21,7 +21,7 @@ fn view(id: u32, free: u64) -> TargetView {
         free: free * MIB,
         seen: at(0),
     };
-    TargetView { target, state: TargetState::Up }
+    TargetView { target, state: TargetState::Up, pools: Vec::new() }
 }
 
 fn shares<const N: usize>(each: [(u32, u64); N]) -> Shares {
