@@ -58,6 +58,7 @@ answers! {
     Junctions(x) => Vec<JunctionView> = x;
     RefusedTargets(x) => Vec<String> = x;
     Reloaded(x) => wire::Reloaded = *x;
+    ClusterStatus(x) => wire::ClusterStatus = *x;
     Acted(x) => wire::Acted = *x;
     Attr(x) => Attr = x;
     Entries(x) => Vec<(DirEntry, Attr)> = x;

@@ -273,6 +273,7 @@ fn repeatable(call: &Call) -> bool {
         | Call::Usage
         | Call::Quotas
         | Call::Cluster
+        | Call::ClusterStatus
         | Call::ClusterRevoke
         | Call::ClusterRemoved { .. }
         | Call::ClusterAddresses

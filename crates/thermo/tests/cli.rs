@@ -180,6 +180,7 @@ impl Fake {
             }]),
             Call::RequestItems { .. } => Reply::RequestItems(Vec::new()),
             Call::Volumes => return refuse(ErrorClass::Library),
+            Call::ClusterStatus => return refuse(ErrorClass::NotFound),
             _ => return refuse(ErrorClass::Busy),
         })
     }
@@ -349,6 +350,7 @@ fn status_shows_warnings_and_up_reports_a_node_that_runs() {
     let fake = Fake::start();
     let out = text(&fake.run(&["status"]).stdout);
     assert!(out.contains("up 1m01s") && out.contains("warning: volume TC0003L9"), "{out}");
+    assert!(!out.contains("cluster"), "it belongs to none: {out}");
     let out = text(&fake.run(&["up"]).stdout);
     assert!(out.starts_with("the node is already up\n"), "{out}");
 }

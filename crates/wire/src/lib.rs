@@ -13,6 +13,7 @@ pub mod frame;
 mod held;
 mod message;
 mod orders;
+mod overview;
 mod peer;
 mod reply;
 mod serve;
@@ -32,6 +33,7 @@ pub use files::{
 pub use held::{QuotaChangeV4, QuotaV4, QuotaViewV4, UsageV4};
 pub use message::*;
 pub use orders::*;
+pub use overview::{ClusterStatus, MemberReport, MemberState, MemberStatus, OutOfDate};
 pub use peer::{Peer, peer};
 pub use reply::*;
 pub use serve::{Answer, serve_channel, serve_connection};

@@ -434,4 +434,6 @@ pub enum Call {
     },
     /// Say which targets belong to a pool that layouts may name -> `Done`.
     TargetPool(TargetPoolOrder),
+    /// How the cluster is: members, targets, and what is done with them -> `ClusterStatus`.
+    ClusterStatus,
 }

@@ -179,6 +179,8 @@ pub enum Reply {
     Reloaded(Box<Reloaded>),
     /// Where all copies may be written; None: the bytes go through the node.
     Copies(Option<Box<CopiesLayout>>),
+    /// How a cluster is.
+    ClusterStatus(Box<ClusterStatus>),
 }
 
 /// What has come of a configuration that was read again: keys whose values have changed.

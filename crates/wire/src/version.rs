@@ -63,7 +63,8 @@ impl Call {
             | Self::ClusterPlaces { .. }
             | Self::Reload
             | Self::AddTarget { .. }
-            | Self::TargetPool(_) => 5,
+            | Self::TargetPool(_)
+            | Self::ClusterStatus => 5,
             Self::File(call) => call.since(),
             _ => 4,
         }

@@ -33,6 +33,7 @@ mod postgres;
 mod preload;
 mod rebuild;
 mod reload;
+mod status;
 mod subsystems;
 mod tar_tapes;
 mod tier;

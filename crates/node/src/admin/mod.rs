@@ -10,6 +10,7 @@ mod junctions;
 mod keep;
 mod leased;
 mod locks;
+mod overview;
 mod pools;
 mod quotas;
 mod quote;
@@ -60,6 +61,7 @@ impl Node {
             Call::Status => Reply::Status(Box::new(self.status()?)),
             Call::Site => Reply::Site(self.site()?),
             Call::Cluster => Reply::Cluster(Box::new(self.cluster_view()?)),
+            Call::ClusterStatus => Reply::ClusterStatus(Box::new(self.cluster_status()?)),
             Call::Targets => Reply::Targets(self.target_views()?),
             Call::Standby => Reply::Standby(Box::new(self.standby_view()?)),
             Call::Turns => Reply::Turns(Box::new(self.turns_view()?)),

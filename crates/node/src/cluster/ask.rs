@@ -100,7 +100,7 @@ fn with_address(
 }
 
 /// A connection to a node; to this one, if it matters which.
-fn open(connector: &Connector, address: &str, whom: Option<MemberId>) -> Result<Channel, Failure> {
+pub(super) fn open(connector: &Connector, address: &str, whom: Option<MemberId>) -> Result<Channel, Failure> {
     let stream = connector.connect(address).map_err(told)?;
     let found = stream.peer().map(|(identity, _)| super::member_id(identity.role));
     if whom.is_some() && found != whom {
@@ -112,7 +112,11 @@ fn open(connector: &Connector, address: &str, whom: Option<MemberId>) -> Result<
 }
 
 /// The outer result is that of reaching it, the inner one its answer.
-fn exchange(channel: &mut Channel, id: u64, call: &Call) -> Result<Result<Reply, Failure>, Failure> {
+pub(super) fn exchange(
+    channel: &mut Channel,
+    id: u64,
+    call: &Call,
+) -> Result<Result<Reply, Failure>, Failure> {
     channel.send_call(id, call).map_err(|e| lost(&e))?;
     Ok(channel.receive_result().map_err(|e| lost(&e))?.result)
 }

@@ -155,12 +155,15 @@ impl Node {
         Ok(found)
     }
 
+    /// This node, if it belongs to a cluster.
+    pub(crate) fn in_cluster(&self) -> Result<std::sync::Arc<Own>, Failure> {
+        let none = "this node belongs to no cluster; make one with `thermo cluster init`";
+        self.membership()?.ok_or_else(|| failure(ErrorClass::NotFound, none))
+    }
+
     /// Who belongs to the cluster, as this node knows it.
     pub(crate) fn cluster_view(&self) -> Result<ClusterView, Failure> {
-        let Some(own) = self.membership()? else {
-            let message = "this node belongs to no cluster; make one with `thermo cluster init`";
-            return Err(failure(ErrorClass::NotFound, message));
-        };
+        let own = self.in_cluster()?;
         if !own.admits() {
             return self.relayed_view(&own);
         }
@@ -201,7 +204,7 @@ impl Node {
     }
 
     /// Whose names are held here.
-    pub(super) fn held_names(&self) -> Result<SubsystemView, Failure> {
+    pub(crate) fn held_names(&self) -> Result<SubsystemView, Failure> {
         let name = self.holding()?.subsystem.clone();
         Ok(SubsystemView { name, site: self.site()?, addresses: self.namespace_addresses() })
     }

@@ -324,6 +324,7 @@ fn serve(node: &Arc<Node>, stream: TlsStream, role: Role, caller: &Caller) -> Re
     };
     let mut knows = matches!(caller, Caller::User(_)); // he has said where he goes
     let served = wire::serve_channel(channel, &mut |call| {
+        node.membership.note_heard(member_id(role));
         knows |= matches!(call, Call::Subsystem);
         let answer = is_here(node, &call, knows).and_then(|()| answer(call));
         // He is to ask the other one what became of it.
@@ -355,6 +356,7 @@ fn is_of_names(call: &Call) -> bool {
             | Call::ReportTargets(_)
             | Call::ClusterAddresses
             | Call::ClusterRenew(_)
+            | Call::ClusterStatus
             | Call::Junctions
     )
 }
@@ -407,9 +409,12 @@ fn look(node: &Arc<Node>, who: MemberId, session: &mut Session, call: Call) -> R
         Call::Cluster if node.is(who) => Err(elsewhere()),
         // Of names that another node holds this one knows no junctions, which is not to say that there are none.
         Call::Junctions if node.admitting().is_err() => Err(elsewhere()),
+        // Who holds the names is asked for it by each node itself.
+        Call::ClusterStatus if node.holding().is_err() => Err(elsewhere()),
         Call::Status
         | Call::Site
         | Call::Cluster
+        | Call::ClusterStatus
         | Call::Targets
         | Call::RefusedTargets
         | Call::Turns

@@ -7,6 +7,7 @@ mod junctions;
 mod listen;
 mod members;
 mod places;
+mod present;
 mod renew;
 mod roster;
 mod sessions;
@@ -14,6 +15,7 @@ mod tend;
 
 pub use listen::{ClusterServer, serve_cluster};
 pub(crate) use places::keep_list;
+pub(crate) use present::report;
 pub(crate) use renew::{Member, certificates_of, credentials, renew_member};
 pub(crate) use sessions::{Whose, join};
 pub use tend::{ClusterKeeper, keep_cluster};
@@ -45,6 +47,10 @@ pub(crate) struct Membership {
     told: Arc<members::Told>,
     /// Where the namespaces of subsystems were last told to be had.
     places: places::Places,
+    /// When members were heard of last, since the node was started.
+    heard: Mutex<BTreeMap<MemberId, Time>>,
+    /// What members said of themselves when they were asked last.
+    present: present::Present,
     /// What was last seen of the subsystems to which junctions of this first node lead, by name.
     led: Mutex<BTreeMap<String, JunctionState>>,
 }

@@ -9,6 +9,7 @@ mod grants;
 mod hurry;
 mod keys;
 mod known;
+mod lacks;
 mod layouts;
 mod leave;
 mod lent;

@@ -22,6 +22,7 @@ pub mod layout;
 pub mod library;
 pub mod ls;
 pub mod mount;
+mod overview;
 pub mod pin;
 pub mod plan;
 pub mod pool;

@@ -75,7 +75,8 @@ fn take_over(context: &mut Context, force: bool, longest: Duration) -> Result<Ex
     }
 }
 
-fn lines(view: &StandbyView) -> Vec<String> {
+/// How it is, in three or four lines.
+pub(super) fn lines(view: &StandbyView) -> Vec<String> {
     let StandbyView { other, epoch, last, number, .. } = view;
     let heard = view
         .heard_ms

@@ -1,29 +1,72 @@
 //! `thermo status`.
 
-use super::{drive, pool};
+use super::{drive, overview, pool};
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::out::{Out, Tint};
 use crate::render::percent;
 use crate::units::{size, span};
 use anyhow::Result;
-use types::{StatusView, plural};
-use wire::Call;
+use client::{ClientError, Connection};
+use serde::Serialize;
+use types::{ErrorClass, StatusView, plural};
+use wire::{Call, ClusterStatus, WireError};
 
-/// Show the state of the node
+/// Show the state of the node, and of the cluster that it belongs to
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  thermo status\n  thermo status --json")]
+#[command(
+    after_help = "Of a cluster it shows which members answer and what each does, the targets and what is done with them, standby, subsystems, and all \
+                  warnings. A node that has joined asks the one that holds its names.\n\nExample:\n  thermo status\n  thermo status --json"
+)]
 pub struct Args {}
+
+/// What is shown: without a cluster, as the node alone.
+#[derive(Serialize)]
+struct Whole {
+    #[serde(flatten)]
+    node: StatusView,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cluster: Option<ClusterStatus>,
+}
 
 /// Runs `thermo status`.
 pub fn run(context: &mut Context) -> Result<Exit> {
-    let status: StatusView = context.connect()?.ask(&Call::Status)?;
+    let mut connection = context.connect()?;
+    let mut whole = Whole { node: connection.ask(&Call::Status)?, cluster: None };
+    match cluster(&mut connection) {
+        Ok(cluster) => whole.cluster = cluster,
+        Err(e) => whole.node.warnings.push(format!("how the cluster is cannot be told now: {e}")),
+    }
     if context.global.json {
-        context.out.json(&status)?;
-    } else {
-        print(&mut context.out, &status)?;
+        context.out.json(&whole)?;
+        return Ok(Exit::OK);
+    }
+    let utc = context.global.utc;
+    let out = &mut context.out;
+    print(out, &whole.node)?;
+    let mut warnings = whole.node.warnings;
+    if let Some(cluster) = &whole.cluster {
+        out.line("")?;
+        overview::show(out, cluster, utc)?;
+        let others = overview::warnings(cluster).into_iter();
+        let new: Vec<String> = others.filter(|warning| !warnings.contains(warning)).collect();
+        warnings.extend(new);
+    }
+    for warning in &warnings {
+        let line = out.tint(Tint::Yellow, format!("warning: {warning}"));
+        out.line(line)?;
     }
     Ok(Exit::OK)
+}
+
+/// None: the node belongs to none, or is of a release that does not tell.
+fn cluster(connection: &mut Connection) -> Result<Option<ClusterStatus>, ClientError> {
+    match connection.ask(&Call::ClusterStatus) {
+        Ok(status) => Ok(Some(status)),
+        Err(ClientError::Refused(no)) if no.class == ErrorClass::NotFound => Ok(None),
+        Err(ClientError::Wire { source: WireError::NotYet { .. }, .. }) => Ok(None),
+        Err(e) => Err(e),
+    }
 }
 
 fn print(out: &mut Out, s: &StatusView) -> Result<()> {
@@ -48,12 +91,7 @@ fn print(out: &mut Out, s: &StatusView) -> Result<()> {
     out.line("")?;
     out.table(&drive::table(&s.drives))?;
     out.line("")?;
-    out.table(&pool::table(&s.pools, &[]))?;
-    for warning in &s.warnings {
-        let line = out.tint(Tint::Yellow, format!("warning: {warning}"));
-        out.line(line)?;
-    }
-    Ok(())
+    out.table(&pool::table(&s.pools, &[]))
 }
 
 /// The first lines, also shown by `thermo up`.
