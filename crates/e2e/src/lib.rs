@@ -6,7 +6,7 @@ mod bed;
 pub mod cluster;
 pub mod hosts;
 pub mod locker;
-mod network;
+pub mod network;
 pub mod record;
 mod starter;
 pub mod torture;

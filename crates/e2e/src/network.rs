@@ -2,7 +2,9 @@
 
 use crate::can_mount;
 use rustix::process::{Pid, Signal, kill_process};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::fs;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -17,6 +19,11 @@ pub struct Network {
     name: String,
     hosts: usize,
 }
+
+/// The device of a host on the network that all have.
+pub const CONTROL: &str = "eth0";
+/// Its device on the one that is for data only.
+pub const DATA: &str = "eth1";
 
 /// A direction of the link of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +67,56 @@ impl Network {
         format!("10.77.0.{host}")
     }
 
+    /// Gives each host a second network, with a switch of its own.
+    pub fn with_data(self) -> Self {
+        let switch = self.switch();
+        must(&format!("ip -n {switch} link add data type bridge"));
+        must(&format!("ip -n {switch} link set data up"));
+        for host in 1..=self.hosts {
+            let (own, at) = (self.namespace(host), self.data_address(host));
+            for command in [
+                format!("ip -n {switch} link add data{host} type veth peer name {DATA} netns {own}"),
+                format!("ip -n {switch} link set data{host} master data up"),
+                format!("ip -n {own} addr add {at}/24 dev {DATA}"),
+                format!("ip -n {own} link set {DATA} up"),
+            ] {
+                must(&command);
+            }
+        }
+        self
+    }
+
+    /// Where a host can be reached on the second network.
+    pub fn data_address(&self, host: usize) -> String {
+        self.address(host).replace("10.77.", "10.78.")
+    }
+
+    /// Bytes that a host has sent and received at one of its devices, as the kernel counts them.
+    pub fn carried(&self, host: usize, device: &str) -> u64 {
+        let all = ["rx_bytes", "tx_bytes"].map(|name| format!("/sys/class/net/{device}/statistics/{name}"));
+        // Unlike nsenter(1), ip-netns(8) shows the devices of the namespace there.
+        let read =
+            Command::new("ip").args(["netns", "exec", &self.namespace(host), "cat"]).args(all).output();
+        let read = String::from_utf8(read.expect("ip(8) starts").stdout).expect("numbers");
+        let numbers: Vec<u64> = read.lines().map(|line| line.parse().expect("a number")).collect();
+        assert_eq!(numbers.len(), 2, "host {host}, {device}: {read:?}");
+        numbers.iter().sum()
+    }
+
+    /// Does something with the network of a host; threads that it starts have that, too.
+    pub fn inside<T: Send>(&self, host: usize, work: impl FnOnce() -> T + Send) -> T {
+        let namespace =
+            fs::File::open(Path::new("/run/netns").join(self.namespace(host))).expect("a namespace");
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))
+                    .expect("setns(2)");
+                work()
+            });
+            thread.join().unwrap_or_else(|why| std::panic::resume_unwind(why))
+        })
+    }
+
     /// Name of the namespace of a host.
     pub fn namespace(&self, host: usize) -> String {
         format!("{}-{host}", self.name)
@@ -90,7 +147,7 @@ impl Network {
     /// What decides about packets each way: what goes to a host is sent by its port of the switch.
     fn ends(&self, host: usize, way: Way) -> Vec<(String, String)> {
         let to = (self.switch(), format!("port{host}"));
-        let from = (self.namespace(host), "eth0".to_owned());
+        let from = (self.namespace(host), CONTROL.to_owned());
         match way {
             Way::To => vec![to],
             Way::From => vec![from],

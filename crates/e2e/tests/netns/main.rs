@@ -4,6 +4,7 @@
 mod faults;
 mod hall;
 mod load;
+mod networks;
 mod site;
 
 use faults::ALL;
