@@ -1,6 +1,6 @@
 //! Columns move between targets, and files get other layouts, while a client on another host writes straight to them, and nodes die meanwhile.
 
-use e2e::cluster::{Small, configure, join, lies_on, objects, serves, targets, up, words};
+use e2e::cluster::{Small, configure, join, lies_on, objects, serves, targets, up, wait_for_close, words};
 use e2e::hosts::{Hosts, TARGET};
 use e2e::{Bed, can_mount, noise};
 use std::ffi::OsStr;
@@ -9,7 +9,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Bytes of each target's file system where all of one is taken.
 const SMALL: u64 = 48 << 20;
@@ -441,4 +441,93 @@ fn a_coded_file_goes_on_when_there_is_room_again_after_all_targets_were_full() {
     kept.change(90);
     kept.is_there();
     site.beds[0].check();
+}
+
+/// What moves keeps this rate until it was seen how far it is (bytes per second).
+const RATE: u64 = 3 << 20;
+/// More than that may be under way: a step of a column, and one that was begun when the step before was smaller than expected.
+const STEPS: u64 = 8 << 20;
+
+/// Bytes that all targets have.
+fn have(hosts: &Hosts) -> u64 {
+    let used = |bed: &Bed| {
+        let space = rustix::fs::statvfs(bed.path("target")).unwrap();
+        (space.f_blocks - space.f_bfree) * space.f_frsize
+    };
+    hosts.beds[1..].iter().map(used).sum()
+}
+
+fn set_pace(hosts: &Hosts, from: &str, to: &str) {
+    let config = hosts.first().state().join("config.toml");
+    let [from, to] = [from, to].map(|pace| format!("move_rate = \"{pace}\""));
+    let text = fs::read_to_string(&config).unwrap();
+    assert!(text.contains(&from), "{text}");
+    fs::write(&config, text.replace(&from, &to)).unwrap();
+    hosts.first().ok(["reload"]);
+}
+
+/// Begins something that moves much: it keeps the rate, and says how far it is and how long the rest takes. However slow this machine is, not more is moved than the rate allows.
+fn keeps_the_rate(hosts: &Hosts, command: &[&str]) {
+    let (first, before, begun) = (hosts.first(), have(hosts), Instant::now());
+    first.ok(command);
+    let newest = || first.json(["request", "ls", "--all"])[0].clone();
+    first.wait("more to be moved than is under way at once, and what there is to say of it", || {
+        let moved = have(hosts).saturating_sub(before);
+        let allowed = (begun.elapsed().as_secs_f64() * RATE as f64) as u64 + STEPS;
+        assert!(moved <= allowed, "{command:?}: {moved} bytes are moved, {allowed} may be");
+        let view = newest();
+        assert_ne!(view["request"]["state"], "done", "{view:#}");
+        let says = (1..100).contains(&view["percent"].as_u64().unwrap()) && view["eta_s"].is_u64();
+        moved > STEPS + RATE && says
+    });
+    let id = newest()["request"]["id"].to_string();
+    let text = first.ok(["request", "show", &id]);
+    assert!(text.contains(" left\n") && text.contains("  ends      in "), "{text}");
+    // What is under way goes on at another rate.
+    set_pace(hosts, "3 MiB", "0");
+    hosts.all_moved();
+    set_pace(hosts, "0", "3 MiB");
+}
+
+#[test]
+fn drains_balances_and_replacements_keep_the_rate_and_say_how_far_they_are() {
+    if !can_mount("the rate of what moves") {
+        return;
+    }
+    let hosts = Hosts::new("3 MiB");
+    let (first, path, bytes) = (hosts.first(), hosts.here.join("file"), noise(5, 60 << 20));
+    fs::write(&path, &bytes).unwrap();
+    wait_for_close(first, &path);
+    let target = lies_on(first, &path)[0];
+    keeps_the_rate(&hosts, &["target", "drain", &target.to_string()]);
+    hosts.drained(target);
+    hosts.give_back(target);
+    let used = |view: &serde_json::Value| {
+        let number = |what: &str| view["target"][what].as_u64().unwrap();
+        number("capacity") - number("free")
+    };
+    first.wait("what all targets have to be told", || {
+        let of = |view: &serde_json::Value| (view["target"]["id"] == target) == (used(view) < 3 << 20);
+        targets(first).iter().all(of)
+    });
+    keeps_the_rate(&hosts, &["target", "balance"]);
+    assert!(lies_on(first, &path).contains(&target));
+    assert!(fs::read(&path).unwrap() == bytes);
+    fs::remove_file(&path).unwrap();
+    first.wait("it is gone", || hosts.objects() == 0);
+    first.check();
+    // Of a lost target everything is rebuilt, several files at once.
+    first.ok(words("layout set", &hosts.here, "--copies 2"));
+    let files: Vec<(PathBuf, Vec<u8>)> =
+        (0..30).map(|n| (hosts.here.join(format!("f{n}")), noise(n, 2_000_000))).collect();
+    for (path, bytes) in &files {
+        fs::write(path, bytes).unwrap();
+        wait_for_close(first, path);
+    }
+    let lost = (1..=3).find(|target| hosts.of(*target).state() != hosts.beds[1].state()).unwrap();
+    hosts.of(lost).kill();
+    keeps_the_rate(&hosts, &["target", "replace", &lost.to_string()]);
+    for (path, bytes) in &files {
+        assert!(!lies_on(first, path).contains(&lost) && fs::read(path).unwrap() == *bytes);
+    }
 }

@@ -11,6 +11,7 @@ mod error;
 mod files;
 pub mod frame;
 mod held;
+mod layouts;
 mod message;
 mod orders;
 mod overview;
@@ -26,11 +27,9 @@ pub use acts::{Act, ActOrder, Acted, LeftOut, MAX_PATHS, Outcome};
 pub use channel::{Channel, Inbound, Stream};
 pub use devices::{MAX_SCSI_DATA, ScsiOrder, ScsiResult};
 pub use error::WireError;
-pub use files::{
-    Alone, ColumnAccess, CopiesLayout, FileCall, FileLayout, FileOrder, LeasedReply, LentLayout, LentPart,
-    LockEvent, Look, PartAccess, Seen, Speaks,
-};
+pub use files::{Alone, FileCall, FileOrder, LeasedReply, LockEvent, Look, Seen, Speaks};
 pub use held::{QuotaChangeV4, QuotaV4, QuotaViewV4, UsageV4};
+pub use layouts::{ColumnAccess, CopiesLayout, FileLayout, LentLayout, LentPart, PartAccess};
 pub use message::*;
 pub use orders::*;
 pub use overview::{ClusterStatus, MemberReport, MemberState, MemberStatus, OutOfDate};

@@ -143,8 +143,11 @@ mod tests {
             free: 1,
             seen: Time::new(seen, 0),
         };
-        let targets = [(1, 2, 30), (2, 2, 20), (3, 3, 40)]
-            .map(|(id, node, seen)| TargetView { target: target(id, node, seen), state: TargetState::Up });
+        let targets = [(1, 2, 30), (2, 2, 20), (3, 3, 40)].map(|(id, node, seen)| TargetView {
+            target: target(id, node, seen),
+            state: TargetState::Up,
+            pools: Vec::new(),
+        });
         with_targets(&mut members, &targets);
         let heard: Vec<Option<i64>> = members.iter().map(|m| m.heard.map(|t| t.secs)).collect();
         assert_eq!(heard, [Some(9), Some(30), Some(50), None]);

@@ -68,7 +68,7 @@ mod tests {
         };
         let components = vec![component(0..8192, [1, 2], 1), component(8192..u64::MAX, [2, 3], 3)];
         let layout = Layout { generation: 1, components };
-        let far = Far { layout, stale: vec![(0, 1), (1, 0), (1, 1)], then: Vec::new() };
+        let far = Far { layout, stale: vec![(0, 1), (1, 0), (1, 1)], then: Vec::new(), pool: None };
         let mut all = BTreeMap::new();
         count(&mut all, &far, 10_000);
         let lack = |target, files, bytes| OutOfDate { target: TargetId(target), files, bytes };

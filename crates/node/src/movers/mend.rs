@@ -324,21 +324,33 @@ impl Node {
 
     /// Makes a part of a column what the others say when all who mend together may go on.
     fn mend_step(&self, file: &FarFile, mended: Mended<'_>, from: u64) -> Result<Progress, String> {
+        self.at_pace(stripe::STEP.min(file.stamp().size), || {
+            let done = file.striped().mend(mended, from).map_err(|e| e.to_string())?;
+            let bytes = done.bytes;
+            Ok((done, bytes))
+        })
+    }
+
+    /// Does a step of about so many bytes when all who rebuild, drain and balance together may go on. It says how many it had.
+    pub(super) fn at_pace<T>(
+        &self,
+        expected: u64,
+        step: impl FnOnce() -> Result<(T, u64), String>,
+    ) -> Result<T, String> {
         let pace = &self.movers.mending.pace;
-        let expected = stripe::STEP.min(file.stamp().size);
         let mut wait = Duration::ZERO;
-        let (step, rate) = loop {
+        let (begun, rate) = loop {
             if self.stops_within(wait) {
                 return Err("the node stops".to_owned());
             }
             let rate = self.settings().cluster.move_rate.0;
             match pace.begin(rate, expected) {
-                Ok(step) => break (step, rate),
+                Ok(begun) => break (begun, rate),
                 Err(time) => wait = time.min(LOOK),
             }
         };
-        let done = file.striped().mend(mended, from).map_err(|e| e.to_string())?;
-        pace.end(&step, rate, done.bytes);
+        let (done, bytes) = step()?;
+        pace.end(&begun, rate, bytes);
         Ok(done)
     }
 

@@ -17,6 +17,7 @@ mod mend;
 mod moves;
 mod outcome;
 mod pace;
+mod places;
 mod pool;
 mod protect;
 mod records;

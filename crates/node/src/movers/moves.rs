@@ -5,24 +5,23 @@
 use super::PAGE;
 use super::claims::Claim;
 use super::mend::Started;
+use super::places::Places;
 use super::requested::Stop;
 use crate::Node;
 use crate::clock::Moment;
 use crate::error::{failure, refused};
 use crate::files::FarFile;
 use catalog::Far;
-use layout::{Candidate, Redundancy, Spread};
+use layout::Candidate;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
-use stripe::Mended;
+use stripe::{Mended, Progress};
 use types::*;
 use wire::Failure;
 
 /// Between two looks for something to do.
 const AGAIN: Duration = Duration::from_secs(1);
-/// Targets that are fuller than all together by this are emptied to that, in parts of a hundred.
-const UNEVEN_PERCENT: u64 = 2;
 /// What changes while a column is copied is copied once more so often at most ...
 const ROUNDS: usize = 8;
 /// ... or until it is no more than this (bytes): then writers wait for the rest.
@@ -31,91 +30,13 @@ const CLOSE: u64 = 16 << 20;
 /// What a file waits for that had something on a lost target.
 const REBUILT: &str = "what it had on a lost target is being rebuilt";
 
-/// Where columns may come from and go to.
-#[derive(Default)]
-struct Places {
-    /// Bytes that are to leave each target.
-    from: BTreeMap<TargetId, u64>,
-    to: Vec<Candidate>,
-    /// Of all targets.
-    domains: BTreeMap<TargetId, u32>,
-    lost: BTreeSet<TargetId>,
-}
-
-impl Places {
-    /// Where what lies in a `pool`, or (None) anywhere, may come from and go to.
-    fn of(views: &[TargetView], kind: RequestKind, pool: Option<&str>) -> Self {
-        let mut places = Self::default();
-        let mut domains = BTreeMap::new();
-        for TargetView { target, .. } in views {
-            let next = domains.len() as u32;
-            places.domains.insert(target.id, *domains.entry(target.domain.clone()).or_insert(next));
-        }
-        let up = views.iter().filter(|view| view.state == TargetState::Up && view.is_in(pool));
-        let up: Vec<&Target> = up.map(|view| &view.target).collect();
-        let candidate = |target: &Target, weight| {
-            let domain = places.domains.get(&target.id).copied().unwrap_or_default();
-            Candidate { target: target.id, domain, weight }
-        };
-        if kind == RequestKind::Balance {
-            let capacity: u64 = up.iter().map(|target| target.capacity).sum();
-            let used = |target: &Target| target.capacity.saturating_sub(target.free);
-            let all: u64 = up.iter().map(|target| used(target)).sum();
-            let share = |target: &Target, more: u64| {
-                let part = u128::from(all) * u128::from(target.capacity) / u128::from(capacity.max(1));
-                part as u64 + target.capacity / 100 * more
-            };
-            for target in up {
-                let (used, even) = (used(target), share(target, 0));
-                if used > share(target, UNEVEN_PERCENT) {
-                    places.from.insert(target.id, used - even);
-                } else if used < even {
-                    places.to.push(candidate(target, even - used));
-                }
-            }
-            return places;
-        }
-        places.to = up.iter().map(|target| candidate(target, target.free)).collect();
-        for TargetView { target, .. } in views.iter().filter(|view| view.target.draining || view.target.lost)
-        {
-            places.from.insert(target.id, u64::MAX);
-            if target.lost {
-                places.lost.insert(target.id);
-            }
-        }
-        places
-    }
-
-    /// Where a column may go: to a target that has nothing of the component, and where bytes lie more than once to another domain than
-    /// the others if there is one.
-    fn choose(&self, far: &Far, (number, column): (u16, u16)) -> Option<TargetId> {
-        let component = far.layout.components.get(usize::from(number))?;
-        let open: Vec<Candidate> =
-            self.to.iter().copied().filter(|one| !component.targets.contains(&one.target)).collect();
-        let others = (0..).zip(&component.targets).filter(|(other, _)| *other != column);
-        let together: BTreeSet<u32> = others
-            .filter(|(other, _)| match component.redundancy {
-                Redundancy::None => false,
-                Redundancy::Mirror { .. } => component.replicas(column).contains(other),
-                Redundancy::Coded { .. } => true,
-            })
-            .filter_map(|(_, target)| self.domains.get(target).copied())
-            .collect();
-        let apart: Vec<Candidate> =
-            open.iter().copied().filter(|one| !together.contains(&one.domain)).collect();
-        let from = if apart.iter().any(|one| one.weight > 0) { apart } else { open };
-        let seed = component.object(column).0.wrapping_add(far.layout.generation.into());
-        layout::place(seed, &from, 1, Spread::Targets).ok()?.first().copied()
-    }
-
-    /// Columns of a file that are to leave where they are.
-    fn leaving(&self, far: &Far) -> Vec<((u16, u16), TargetId)> {
-        let places = far.on(&self.from.keys().copied().collect()).into_iter();
-        let target = |(component, column): (u16, u16)| {
-            far.layout.components.get(usize::from(component)).and_then(|c| c.target(column))
-        };
-        places.filter_map(|place| Some((place, target(place)?))).collect()
-    }
+/// Why a column leaves its target.
+#[derive(Clone, Copy)]
+enum Leaves<'a> {
+    /// That is full: a writer waits for it, and it waits for nobody's pace but its own.
+    Full,
+    /// It is asked for; and who is to be told how much of it is copied (bytes).
+    Asked(&'a dyn Fn(u64)),
 }
 
 /// Of which pool of targets there has to be one, for people.
@@ -223,7 +144,7 @@ impl Node {
 
     fn move_requested(&self) -> Result<(), FsError> {
         let kinds = [RequestKind::Drain, RequestKind::Balance];
-        let work = |request: &Request, ino| self.move_file(ino, request.kind);
+        let work = |request: &Request, ino| self.move_file(ino, request);
         self.each_requested(&kinds, work, |request| self.follow_up(request))
     }
 
@@ -260,7 +181,7 @@ impl Node {
     }
 
     /// Moves what a file has where it is not to be.
-    fn move_file(&self, ino: Ino, kind: RequestKind) -> Result<(), Stop> {
+    fn move_file(&self, ino: Ino, request: &Request) -> Result<(), Stop> {
         let told = |e: catalog::CatalogError| e.to_string();
         let gone = || "it has left its targets".to_owned();
         let views = self.target_views().map_err(|e| e.to_string())?;
@@ -273,7 +194,7 @@ impl Node {
             return Ok(()); // it has left all targets meanwhile
         };
         let far = self.catalog.far(object).map_err(told)?.ok_or_else(gone)?;
-        let places = Places::of(&views, kind, far.pool.as_deref());
+        let places = Places::of(&views, request.kind, far.pool.as_deref());
         if !far.on(&places.lost).is_empty() && !far.can_spare(&places.lost) {
             // What is lost comes from tape.
             return self.purge_file(ino, version, object).map_err(|why| {
@@ -285,12 +206,12 @@ impl Node {
             });
         }
         let mut leaving = places.leaving(&far);
-        if kind == RequestKind::Balance {
+        if request.kind == RequestKind::Balance {
             leaving.truncate(1);
         } else if leaving.is_empty() && !places.lost.is_empty() {
             return self.mend_relocated(object);
         }
-        let mut rebuilt = false;
+        let (mut rebuilt, mut done) = (false, 0);
         for (place, target) in leaving {
             let claim = self.movers.claims.take(object);
             let far = self.catalog.far(object).map_err(told)?.ok_or_else(gone)?;
@@ -312,9 +233,12 @@ impl Node {
                 }
                 continue;
             }
-            let copy = |file: &Arc<FarFile>| self.copy_column(file, object, (place, to), false, &claim);
+            let copied = |bytes| self.movers.note_copied(request.id, done + bytes);
+            let leaves = Leaves::Asked(&copied);
+            let copy = |file: &Arc<FarFile>| self.copy_column(file, object, (place, to), leaves, &claim);
             let moved = self.with_far(ino, object, copy)?;
             moved.ok_or_else(|| Stop::Later("it has other objects by now".to_owned()))?;
+            done += bytes_of(&far, place, inode.attr.size);
         }
         self.movers.wake();
         match rebuilt {
@@ -378,7 +302,7 @@ impl Node {
                 tracing::info!(
                     "inode {ino}: column {column} moves from target {full}, which is full, to {to}"
                 );
-                match self.copy_column(file, object, (place, to), true, claim) {
+                match self.copy_column(file, object, (place, to), Leaves::Full, claim) {
                     Ok(()) => return Ok(()),
                     Err(e) => why = format!("target {to} does not take what lies there: {e}"),
                 }
@@ -389,7 +313,7 @@ impl Node {
     }
 
     /// Copies a column while its file is used, and has it lie at its new place from one moment on. Of a coded file the log is folded first, unless
-    /// it lies on a target that is `full`: then it is carried as it is, and writers wait.
+    /// it lies on a target that is full: then it is carried as it is, and writers wait.
     ///
     /// Rights to write that others were given end before the first byte is copied: what is written meanwhile passes through the node, which copies
     /// it once more. Rights to read end before the catalogue says that the column lies elsewhere, so nobody reads at the old place what is
@@ -399,11 +323,11 @@ impl Node {
         file: &FarFile,
         object: ObjectId,
         (place, target): ((u16, u16), TargetId),
-        full: bool,
+        leaves: Leaves<'_>,
         claim: &Claim<'_>,
     ) -> Result<(), String> {
         claim.copies_to(target);
-        let moved = self.copy_claimed(file, object, (place, target), full, claim);
+        let moved = self.copy_claimed(file, object, (place, target), leaves, claim);
         claim.over();
         moved
     }
@@ -413,7 +337,7 @@ impl Node {
         file: &FarFile,
         object: ObjectId,
         (place, target): ((u16, u16), TargetId),
-        full: bool,
+        leaves: Leaves<'_>,
         claim: &Claim<'_>,
     ) -> Result<(), String> {
         file.note_machines();
@@ -424,9 +348,9 @@ impl Node {
         self.fence_column(object, place, target)?;
         let started = Started::of(&to);
         let moved = Mended { component: place.0.into(), column: place.1, to: &to };
-        let carried = full && file.striped().is_coded();
+        let carried = matches!(leaves, Leaves::Full) && file.striped().is_coded();
         if !carried {
-            self.copy_while_used(file, moved)?;
+            self.copy_while_used(file, moved, leaves)?;
         }
         let admit = || {
             claim.ends();
@@ -449,16 +373,29 @@ impl Node {
     }
 
     /// Copies a column, and what changes meanwhile until that is little.
-    fn copy_while_used(&self, file: &FarFile, moved: Mended<'_>) -> Result<(), String> {
+    fn copy_while_used(&self, file: &FarFile, moved: Mended<'_>, leaves: Leaves<'_>) -> Result<(), String> {
         // What is under way keeps its rate: it is that of all of it.
-        let (rate, begun) = (self.settings().cluster.move_rate.0, Moment::now());
-        let (mut at, mut bytes) = (Some(0), 0);
-        while let Some(from) = at {
+        let (rate, begun, mut bytes) = (self.settings().cluster.move_rate.0, Moment::now(), 0);
+        let copy = |from| -> Result<(Progress, u64), String> {
             let step = file.striped().copy_column(moved, from).map_err(|e| e.to_string())?;
+            let bytes = step.bytes;
+            Ok((step, bytes))
+        };
+        let mut at = Some(0);
+        while let Some(from) = at {
+            let step = match leaves {
+                Leaves::Full => copy(from)?.0,
+                Leaves::Asked(_) => self.at_pace(stripe::STEP.min(file.stamp().size), || copy(from))?,
+            };
             bytes += step.bytes;
             at = step.next;
-            self.keep_pace(rate, begun, bytes)?;
+            match leaves {
+                Leaves::Full => self.keep_pace(rate, begun, bytes)?,
+                Leaves::Asked(copied) => copied(bytes),
+            }
         }
+        // The longer this waits, the more has changed again, and for what is left at the end writers wait: it keeps the rate by itself.
+        let (rate, begun, mut bytes) = (self.settings().cluster.move_rate.0, Moment::now(), 0);
         for _ in 0..ROUNDS {
             if file.striped().behind() <= CLOSE {
                 break;
@@ -481,116 +418,5 @@ impl Node {
         let objects = component.flat_map(layout::Component::places).filter(|(_, column)| *column == place.1);
         let objects = objects.map(|(object, _)| (object, target));
         self.fence_objects(objects, far.layout.generation).map_err(|e| e.to_string())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn view(id: u32, domain: &str, free: u64, state: TargetState) -> TargetView {
-        let target = Target {
-            id: TargetId(id),
-            uuid: String::new(),
-            node: NodeId(id),
-            data: Vec::new(),
-            domain: domain.to_owned(),
-            draining: matches!(state, TargetState::Draining | TargetState::Lost),
-            lost: state == TargetState::Lost,
-            capacity: 1000,
-            free,
-            seen: Time::new(1, 0),
-        };
-        TargetView { target, state, pools: Vec::new() }
-    }
-
-    fn far(redundancy: Redundancy, targets: &[u32]) -> Far {
-        let targets = targets.iter().copied().map(TargetId).collect();
-        let component = layout::Component {
-            range: 0..u64::MAX,
-            unit_bytes: 4096,
-            redundancy,
-            base: ObjectId(1),
-            targets,
-        };
-        Far {
-            layout: layout::Layout { generation: 1, components: vec![component] },
-            stale: Vec::new(),
-            then: Vec::new(),
-            pool: None,
-        }
-    }
-
-    #[test]
-    fn balancing_takes_from_those_above_all_together_and_gives_to_those_below() {
-        let up = TargetState::Up;
-        let views = [
-            view(1, "a", 100, up),
-            view(2, "b", 900, up),
-            view(3, "c", 490, up),
-            view(4, "d", 0, TargetState::Down),
-        ];
-        let places = Places::of(&views, RequestKind::Balance, None);
-        // 1510 of 3000 bytes are used, 503 of 1000.
-        assert_eq!(places.from, BTreeMap::from([(TargetId(1), 397)]));
-        let to: Vec<(u32, u64)> = places.to.iter().map(|one| (one.target.0, one.weight)).collect();
-        assert_eq!(to, [(2, 403)], "one that is about right gets nothing");
-        let even = [view(1, "a", 500, up), view(2, "b", 490, up)];
-        assert!(Places::of(&even, RequestKind::Balance, None).from.is_empty());
-    }
-
-    #[test]
-    fn what_leaves_a_target_goes_where_nothing_of_the_file_is_and_apart_from_its_copies() {
-        let up = TargetState::Up;
-        let views = [
-            view(1, "a", 500, TargetState::Draining),
-            view(2, "b", 500, up),
-            view(3, "b", 900, up),
-            view(4, "c", 1, up),
-            view(5, "d", 900, TargetState::Lost),
-        ];
-        let places = Places::of(&views, RequestKind::Drain, None);
-        assert_eq!(places.from.keys().map(|target| target.0).collect::<Vec<_>>(), [1, 5]);
-        let mirror = far(Redundancy::Mirror { copies: 2 }, &[1, 2]);
-        assert_eq!(places.leaving(&mirror), [((0, 0), TargetId(1))]);
-        assert_eq!(places.choose(&mirror, (0, 0)), Some(TargetId(4)), "its copy is in the domain of 2 and 3");
-        let striped = far(Redundancy::None, &[1, 2, 4]);
-        assert_eq!(places.choose(&striped, (0, 0)), Some(TargetId(3)));
-        let everywhere = far(Redundancy::None, &[1, 2, 3, 4]);
-        assert_eq!(places.choose(&everywhere, (0, 0)), None);
-    }
-
-    #[test]
-    fn what_lies_in_a_pool_leaves_a_target_for_others_of_it_only_and_is_balanced_among_them() {
-        let up = TargetState::Up;
-        let fast = |view: TargetView| TargetView { pools: vec!["fast".to_owned()], ..view };
-        let views = [
-            fast(view(1, "a", 500, TargetState::Draining)),
-            fast(view(2, "b", 1, up)),
-            view(3, "c", 900, up),
-            fast(view(4, "d", 400, TargetState::Down)),
-        ];
-        let places = |pool| Places::of(&views, RequestKind::Drain, pool);
-        let striped = Far { pool: Some("fast".to_owned()), ..far(Redundancy::None, &[1]) };
-        for generation in 0..200 {
-            let layout = layout::Layout { generation, ..striped.layout.clone() };
-            let striped = Far { layout, ..striped.clone() };
-            assert_eq!(places(Some("fast")).choose(&striped, (0, 0)), Some(TargetId(2)));
-        }
-        let both = Far { pool: Some("fast".to_owned()), ..far(Redundancy::Mirror { copies: 2 }, &[1, 2]) };
-        assert_eq!(places(Some("fast")).choose(&both, (0, 0)), None, "there is room outside only");
-        assert_eq!(
-            places(None).choose(&far(Redundancy::Mirror { copies: 2 }, &[1, 2]), (0, 0)),
-            Some(TargetId(3))
-        );
-        assert_eq!(places(Some("gone")).choose(&striped, (0, 0)), None);
-        // What is outside its pool by now leaves a target like all the rest.
-        assert_eq!(places(Some("gone")).leaving(&striped), [((0, 0), TargetId(1))]);
-        let uneven = [fast(view(1, "a", 100, up)), fast(view(2, "b", 500, up)), view(3, "c", 1000, up)];
-        let places = Places::of(&uneven, RequestKind::Balance, Some("fast"));
-        assert_eq!(places.from, BTreeMap::from([(TargetId(1), 200)]));
-        assert_eq!(places.to.iter().map(|one| one.target.0).collect::<Vec<_>>(), [2]);
-        let places = Places::of(&uneven, RequestKind::Balance, None);
-        assert_eq!(places.from, BTreeMap::from([(TargetId(1), 434), (TargetId(2), 34)]));
     }
 }

@@ -243,6 +243,7 @@ mod tests {
         let (id, node, data, domain) = (TargetId(id), NodeId(node), Vec::new(), String::new());
         let (uuid, draining, lost, seen) = (String::new(), false, false, Time::new(1, 0));
         TargetView {
+            pools: Vec::new(),
             target: Target { id, uuid, node, data, domain, draining, lost, capacity: 1 << 30, free, seen },
             state,
         }
