@@ -4,6 +4,7 @@ use crate::coded::Coded;
 use crate::error::Failed;
 use crate::opened::{Authority, Column, Columns, Place, check_columns};
 use crate::relocate::Changed;
+use crate::turns::Turns;
 use crate::{Result, StripeError};
 use data::frame::{MAX_IO, Op};
 use data::{DataError, Ticket};
@@ -33,6 +34,8 @@ pub struct Striped {
     pub(crate) changed: Mutex<Option<Changed>>,
     /// Nobody changes anything as long as this is used.
     pub(crate) quiet: bool,
+    /// What is written to copies.
+    pub(crate) turns: Turns,
 }
 
 impl Striped {
@@ -68,6 +71,7 @@ impl Striped {
             coded,
             changed: Mutex::default(),
             quiet: false,
+            turns: Turns::default(),
         })
     }
 

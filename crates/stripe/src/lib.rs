@@ -21,6 +21,7 @@ mod read;
 mod relocate;
 mod repair;
 mod runs;
+mod turns;
 mod write;
 
 pub use coded::{Extents, Room, record};

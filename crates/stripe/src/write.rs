@@ -4,9 +4,11 @@ use crate::opened::Place;
 use crate::runs::{Run, runs};
 use crate::{Result, StripeError, Striped};
 use data::frame::{MAX_IO, Op};
+use layout::Redundancy;
+use std::ops::Range;
 
 impl Striped {
-    /// Writes all of `bytes` at `offset`. When this returns, every copy that counts has them and every later read sees them; they are
+    /// Writes all of `bytes` at `offset`. Of writes that overlap all copies take the same one last. When this returns, every copy that counts has them and every later read sees them; they are
     /// durable after [`Striped::sync`].
     ///
     /// # Errors
@@ -39,11 +41,16 @@ impl Striped {
         for (offset, bytes) in pieces.iter().filter(|(_, bytes)| !bytes.is_empty()) {
             self.reaches(end_of(*offset, bytes)?)?;
         }
+        let _turn = self.has_copies().then(|| self.turns.take(span(pieces)));
         self.write_plain(pieces)?;
         for (offset, bytes) in pieces {
             self.write_rest(*offset, bytes, behind)?;
         }
         Ok(())
+    }
+
+    fn has_copies(&self) -> bool {
+        self.layout.components.iter().any(|one| matches!(one.redundancy, Redundancy::Mirror { .. }))
     }
 
     /// Writes what lies in components that are not coded.
@@ -94,6 +101,13 @@ impl Striped {
         }
         Ok(())
     }
+}
+
+/// From the first byte of all pieces to the last.
+fn span(pieces: &[(u64, &[u8])]) -> Range<u64> {
+    let start = pieces.iter().map(|(offset, _)| *offset).min().unwrap_or_default();
+    let ends = pieces.iter().map(|(offset, bytes)| offset.saturating_add(bytes.len() as u64));
+    start..ends.max().unwrap_or(start)
 }
 
 fn end_of(offset: u64, bytes: &[u8]) -> Result<u64> {

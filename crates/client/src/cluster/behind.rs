@@ -123,6 +123,11 @@ impl Default for Landing {
 }
 
 impl Landing {
+    /// Asks the node for something that nobody waits for.
+    pub(super) fn ask(&self, job: Box<dyn FnOnce() + Send>) {
+        self.asking.run(job);
+    }
+
     fn enter(&self) -> bool {
         let more = |files| Some(files + 1).filter(|files| *files <= FILES);
         self.files.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_ok()

@@ -138,14 +138,15 @@ impl Shared {
             return Ok(kept);
         }
         self.land_in(&file, offset..offset.saturating_add(data.len() as u64));
-        if self.write_direct(&file, &[(offset, data)])? {
-            return Ok(data.len());
-        }
+        self.settle_copies(&file)?;
         let differ = match self.write_copies(&file, offset, data)? {
             Wrote::All => return Ok(data.len()),
             Wrote::Nothing => false,
             Wrote::Some => true,
         };
+        if !differ && self.write_direct(&file, &[(offset, data)])? {
+            return Ok(data.len());
+        }
         let written = self.write_served(&file, offset, data, append);
         if differ && written != Ok(data.len()) {
             self.end_copies(&file, true)?;

@@ -3,7 +3,7 @@
 //!
 //! What lies at the targets belongs together, as all of it takes what is written in the same order:
 //!
-//! * What overlaps is written one after the other, and nothing goes through the node meanwhile.
+//! * What overlaps is written one after the other ([`Striped`] sees to that), and nothing goes through the node meanwhile.
 //! * What has failed may be in some copies only, or come to one later. So the right is ended first, by the node, which has targets refuse what comes late, and then
 //!   the node writes the same bytes.
 //! * Whoever writes the log of a coded file is its only writer: one for all handles of this mount, from one right to the next, which has another generation if the one before
@@ -13,9 +13,9 @@ use super::direct::{Direct, layout_of};
 use super::lent::{now, pause, redundancy};
 use super::table::OpenFile;
 use super::{Shared, groups::Kind};
+use crate::length::Telling;
 use data::{CAPABILITY_LEN, Capability, CapabilityKey};
-use parking_lot::{Condvar, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use std::ops::Range;
+use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -38,6 +38,8 @@ pub(super) struct Copies {
     failures: AtomicU32,
     state: Mutex<State>,
     order: Order,
+    /// Copies may differ, and the node could not be told.
+    untold: AtomicBool,
 }
 
 /// What became of a write to all copies.
@@ -67,6 +69,8 @@ struct Right {
     term: Mutex<Term>,
     /// Nothing is written with it any more.
     dead: AtomicBool,
+    /// It is being asked for again.
+    renewing: AtomicBool,
 }
 
 #[derive(Clone, Copy)]
@@ -128,38 +132,19 @@ fn decoded(access: &ColumnAccess) -> Result<(Capability, CapabilityKey), String>
     Ok((capability, CapabilityKey::from_secret(access.key.0)))
 }
 
-/// Keeps what goes to the copies apart from what goes through the node, and what overlaps.
+/// Keeps what goes to the copies apart from what goes through the node.
 #[derive(Default)]
 pub(super) struct Order {
     /// Passed shared by who writes to the copies. Held alone by who writes through the node once somebody has had a right, and shared until then.
     gate: RwLock<()>,
     /// Somebody has had a right. Changes with the gate held alone.
     had: AtomicBool,
-    busy: Mutex<Vec<Range<u64>>>,
-    left: Condvar,
 }
 
 /// That the node may write.
 pub(super) enum Served<'o> {
     Among(#[expect(dead_code, reason = "held")] RwLockReadGuard<'o, ()>),
     Alone(#[expect(dead_code, reason = "held")] RwLockWriteGuard<'o, ()>),
-}
-
-/// That a range of all copies may be written.
-struct Entered<'o> {
-    order: &'o Order,
-    range: Range<u64>,
-    _gate: RwLockReadGuard<'o, ()>,
-}
-
-impl Drop for Entered<'_> {
-    fn drop(&mut self) {
-        let mut busy = self.order.busy.lock();
-        if let Some(place) = busy.iter().position(|range| *range == self.range) {
-            busy.swap_remove(place);
-        }
-        self.order.left.notify_all();
-    }
 }
 
 impl Order {
@@ -180,15 +165,9 @@ impl Order {
         self.had.store(true, Ordering::Release);
     }
 
-    /// Waits until nobody writes anything of a range, and the node nothing.
-    fn enter(&self, range: Range<u64>) -> Entered<'_> {
-        let gate = self.gate.read();
-        let mut busy = self.busy.lock();
-        while busy.iter().any(|other| other.start < range.end && range.start < other.end) {
-            self.left.wait(&mut busy);
-        }
-        busy.push(range.clone());
-        Entered { order: self, range, _gate: gate }
+    /// Waits until nothing goes through the node.
+    fn enter(&self) -> RwLockReadGuard<'_, ()> {
+        self.gate.read()
     }
 }
 
@@ -230,21 +209,31 @@ impl Shared {
         if copies.served.load(Ordering::Relaxed) < MUCH || data.is_empty() {
             return Ok(Wrote::Nothing);
         }
-        let end = offset.checked_add(data.len() as u64).ok_or(FsError::FileTooLarge)?;
         let Some(right) = self.right_to_copies(file) else { return Ok(Wrote::Nothing) };
-        let entered = copies.order.enter(offset..end);
+        let entered = copies.order.enter();
         if !right.is_good() {
             // It is not since somebody else was waited for.
             return Ok(Wrote::Nothing);
         }
         let mut failed = None;
         let pieces = [(offset, data)];
+        let mut whole = true;
         let written = self.writing(file, &pieces, || {
-            failed = right.direct.put(file, &pieces).err();
-            Ok(failed.is_none())
+            // A machine that was started anew may lack what was written before: only the node knows who has it.
+            whole = right.direct.is_whole(file);
+            if whole {
+                failed = right.direct.put(file, &pieces).err();
+                whole = failed.is_some() || right.direct.is_whole(file);
+            }
+            Ok(whole && failed.is_none())
         });
         drop(entered);
         match failed {
+            None if !whole => {
+                copies.drop_right(&right, copies.failed());
+                self.end_copies(file, false)?;
+                Ok(Wrote::Some)
+            }
             None => {
                 copies.failures.store(0, Ordering::Relaxed);
                 written.map(|_| Wrote::All)
@@ -267,10 +256,23 @@ impl Shared {
     }
 
     /// Nothing of what was written before comes to any copy later, if it counts. `differ`: nobody writes it anew, so that copies may differ.
-    pub(super) fn end_copies(&self, file: &OpenFile, differ: bool) -> FsResult<()> {
+    pub(super) fn end_copies(&self, file: &Arc<OpenFile>, differ: bool) -> FsResult<()> {
+        // At which machines it was written, before the node leaves one of them out.
+        let told = self.commit_by(&file.inode, Telling::All, Some(file));
         let number = self.lines.number();
         let call = |handle| Ok(FileCall::CopiesEnd { handle, differ });
-        self.lines.ask_open(Kind::Bytes, file, number.value, &call).and_then(super::bytes::done)
+        let ended = self.lines.ask_open(Kind::Bytes, file, number.value, &call).and_then(super::bytes::done);
+        let ended = ended.and(told.map(drop));
+        if ended.is_err() {
+            file.inode.copies.untold.store(true, Ordering::Release);
+        }
+        ended
+    }
+
+    /// If copies may differ, the node knows that.
+    pub(super) fn settle_copies(&self, file: &Arc<OpenFile>) -> FsResult<()> {
+        let untold = file.flags.write && file.inode.copies.untold.swap(false, Ordering::AcqRel);
+        if untold { self.end_copies(file, true) } else { Ok(()) }
     }
 
     fn right_to_copies(self: &Arc<Self>, file: &Arc<OpenFile>) -> Option<Arc<Right>> {
@@ -278,14 +280,22 @@ impl Shared {
         let mut state = copies.state.lock();
         let asked = now();
         let old = match &*state {
-            State::Right(right) if asked < right.term.lock().renewed => return Some(right.clone()),
+            State::Right(right) if right.is_good() => {
+                if asked >= right.term.lock().renewed && !right.renewing.swap(true, Ordering::AcqRel) {
+                    self.renew_behind(file, right);
+                }
+                return Some(right.clone());
+            }
             State::Served(until) if asked < *until => return None,
             State::Right(right) => Some(right.clone()),
             _ => None,
         };
         let got = self.ask_for_copies(file).map_err(|e| e.to_string());
-        let got = got.and_then(|found| found.map(|found| self.go_on(file, &old, &found, asked)).transpose());
-        let (next, right) = match got {
+        let got = got.and_then(|found| found.map(|found| self.right(file, &found, asked)).transpose());
+        if let Some(old) = old {
+            old.dead.store(true, Ordering::Release);
+        }
+        let (next, right) = match got.map(|got| got.map(Arc::new)) {
             Ok(Some(right)) => (State::Right(right.clone()), Some(right)),
             Ok(None) => (State::Served(now() + AGAIN), None),
             Err(e) => {
@@ -293,33 +303,27 @@ impl Shared {
                 (copies.failed(), None)
             }
         };
-        if let Some(old) = old.filter(|old| right.as_ref().is_none_or(|right| !Arc::ptr_eq(old, right))) {
-            old.dead.store(true, Ordering::Release);
-            copies.order.begin();
-        }
+        copies.order.begin();
         *state = next;
         right
     }
 
-    /// With the right that there was, if it has not ended, else with another one.
-    fn go_on(
-        &self,
-        file: &OpenFile,
-        old: &Option<Arc<Right>>,
-        found: &CopiesLayout,
-        asked: Duration,
-    ) -> Result<Arc<Right>, String> {
-        if let Some(old) = old
-            && old.goes_on(found, asked)?
-        {
-            return Ok(old.clone());
-        }
-        if let Some(old) = old {
-            old.dead.store(true, Ordering::Release);
-        }
-        let right = self.right(file, found, asked)?;
-        file.inode.copies.order.begin();
-        Ok(Arc::new(right))
+    /// Asks for a right again that is good for a while; nobody waits for that.
+    fn renew_behind(self: &Arc<Self>, file: &Arc<OpenFile>, right: &Arc<Right>) {
+        let (shared, file, right) = (self.clone(), file.clone(), right.clone());
+        self.landing.ask(Box::new(move || {
+            let asked = now();
+            let copies = &file.inode.copies;
+            match shared.ask_for_copies(&file).map(|found| found.map(|found| right.goes_on(&found, asked))) {
+                Ok(Some(Ok(true))) => {}
+                // Another one, or none.
+                Ok(Some(_)) => copies.drop_right(&right, State::Unknown),
+                Ok(None) => copies.drop_right(&right, State::Served(now() + AGAIN)),
+                // It is good until it ends by itself.
+                Err(_) => right.term.lock().renewed = now() + AGAIN,
+            }
+            right.renewing.store(false, Ordering::Release);
+        }));
     }
 
     fn ask_for_copies(&self, file: &OpenFile) -> FsResult<Option<CopiesLayout>> {
@@ -346,7 +350,7 @@ impl Shared {
         let striped = Striped::open_with(layout, ways, None).map_err(|e| e.to_string())?;
         file.inode.length.grown(found.lent.length, found.cuts);
         let (term, dead) = (Mutex::new(Term::of(found, asked)), AtomicBool::new(false));
-        Ok(Right { direct: Direct::new(striped), generation, term, dead })
+        Ok(Right { direct: Direct::new(striped), generation, term, dead, renewing: AtomicBool::new(false) })
     }
 }
 
@@ -356,40 +360,24 @@ mod tests {
     use std::sync::mpsc::channel;
 
     #[test]
-    fn what_overlaps_is_written_one_after_the_other_and_nothing_beside_what_goes_through_the_node() {
+    fn nothing_goes_to_the_copies_beside_what_goes_through_the_node() {
         let order = Order::default();
-        assert!(matches!(order.serve(), Served::Among(_)));
+        let among = [order.serve(), order.serve()];
+        assert!(among.iter().all(|served| matches!(served, Served::Among(_))));
+        drop(among);
         order.begin();
-        assert!(matches!(order.serve(), Served::Alone(_)));
-        let (told, tell) = channel();
+        let (tell, told) = channel();
         std::thread::scope(|scope| {
-            let begins = |name: &'static str, range: Range<u64>| {
-                let (order, told) = (&order, told.clone());
-                move || {
-                    let entered = order.enter(range);
-                    told.send(name).unwrap();
-                    entered
-                }
-            };
-            let soon = Duration::from_millis(50);
-            let first = order.enter(10..20);
-            let beside = scope.spawn(move || drop(begins("beside", 20..30)()));
-            assert_eq!(tell.recv(), Ok("beside"));
-            beside.join().unwrap();
-            let over = begins("over", 19..25);
-            let over = scope.spawn(move || drop(over()));
-            assert!(tell.recv_timeout(soon).is_err(), "it overlaps what is written");
-            drop(first);
-            assert_eq!(tell.recv(), Ok("over"));
-            over.join().unwrap();
-            let served = order.serve();
-            let after = begins("after", 0..1);
-            let after = scope.spawn(move || drop(after()));
-            assert!(tell.recv_timeout(soon).is_err(), "the node writes");
-            drop(served);
-            assert_eq!(tell.recv(), Ok("after"));
-            after.join().unwrap();
+            let both = [order.enter(), order.enter()];
+            let served = scope.spawn(|| {
+                let alone = order.serve();
+                assert!(matches!(alone, Served::Alone(_)));
+                tell.send(()).unwrap();
+            });
+            assert!(told.recv_timeout(Duration::from_millis(50)).is_err(), "something goes to the copies");
+            drop(both);
+            served.join().unwrap();
         });
-        assert!(order.busy.lock().is_empty());
+        drop(order.enter());
     }
 }

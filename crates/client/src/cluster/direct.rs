@@ -43,6 +43,11 @@ impl Direct {
         Self { striped }
     }
 
+    /// No machine was started anew since something was written there that is not known to be durable.
+    pub(super) fn is_whole(&self, file: &OpenFile) -> bool {
+        file.inode.length.machines.note(&self.striped).is_empty()
+    }
+
     pub(super) fn striped(&self) -> &Striped {
         &self.striped
     }

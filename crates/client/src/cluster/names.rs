@@ -261,12 +261,14 @@ impl FileApi for ClusterFiles {
         let file = self.0.table.get(handle)?;
         self.0.land(file.ino, &file.inode);
         file.inode.behind.is_whole(&file)?;
+        self.0.settle_copies(&file)?;
         self.0.commit_by(&file.inode, Telling::Rest, Some(&file)).map(drop)
     }
 
     fn fsync(&self, handle: Handle, data_only: bool) -> FsResult<()> {
         let file = self.0.table.get(handle)?;
         self.0.land(file.ino, &file.inode);
+        self.0.settle_copies(&file)?;
         let synced = self.0.sync_direct(&file, || {
             self.of_open(Kind::Bytes, handle, |handle| FileCall::Fsync { handle, data_only }).and_then(done)
         });
@@ -280,6 +282,9 @@ impl FileApi for ClusterFiles {
             self.0.land(file.ino, &file.inode);
         }
         let Some(file) = self.0.table.leave(handle) else { return };
+        if let Err(e) = self.0.settle_copies(&file) {
+            tracing::error!("inode {}: its copies may differ, and the node was not told: {e}", file.ino);
+        }
         self.0.locks.forget(&file);
         if let Err(e) = self.0.commit_by(&file.inode, Telling::All, Some(&file)) {
             tracing::error!(

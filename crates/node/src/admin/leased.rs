@@ -151,8 +151,11 @@ impl Node {
         let all = |ino, writers| session.handles_of(|handle| writes(handle, ino)) == writers as usize;
         // A host that speaks for users could open the file for reading, too.
         let layout = self.layout_copies(handle, Grantee { client, uid: cx.uid }, (&all, cx.checked))?;
-        if layout.is_some() {
-            session.goes_to_targets(handle);
+        if layout.is_some()
+            && let Some(file) = self.open.handle(handle)
+        {
+            // It is used through any of them.
+            session.all_go_to_targets(|handle| writes(handle, file.inode.ino));
         }
         Ok(layout.map(Box::new))
     }

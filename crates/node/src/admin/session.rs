@@ -93,6 +93,12 @@ impl Held {
         self.at_targets.lock().insert(handle);
     }
 
+    /// So he does through all of these.
+    pub(super) fn all_go_to_targets(&self, which: impl Fn(Handle) -> bool) {
+        let handles = self.handles.lock();
+        self.at_targets.lock().extend(handles.iter().copied().filter(|handle| which(*handle)));
+    }
+
     pub(super) fn add(&self, handle: Handle) {
         self.handles.lock().insert(handle);
     }

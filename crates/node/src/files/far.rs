@@ -5,6 +5,7 @@ use super::behind::Pending;
 use super::copied::Copied;
 use super::open::{Backing, Content};
 use crate::Node;
+use crate::clock::Moment;
 use crate::error::fs_error;
 use crate::movers::Decider;
 use catalog::Far;
@@ -60,9 +61,9 @@ pub struct FarFile {
     torn: AtomicBool,
     /// How often it was found that something is lost: whoever syncs meanwhile is told too.
     losses: AtomicU64,
-    /// Somebody had a right to write all copies past the node.
-    pub(super) written_past: AtomicBool,
-    /// Somebody may have one to write its log. Taken behind `length`.
+    /// Until when somebody may have a right to write all copies past the node, or be telling what became of his writes.
+    pub(super) written_past: Mutex<Option<Moment>>,
+    /// Somebody may have one, so what the node writes ends it first. Taken behind `length`.
     pub(super) handed_over: Mutex<bool>,
 }
 
@@ -115,7 +116,7 @@ impl FarFile {
             unsure: AtomicBool::new(false),
             torn: AtomicBool::new(false),
             losses: AtomicU64::new(0),
-            written_past: AtomicBool::new(false),
+            written_past: Mutex::default(),
             handed_over: Mutex::new(false),
         }
     }
@@ -224,6 +225,7 @@ impl FarFile {
     /// Fills a buffer with what the targets have from `offset` on, zeros behind that.
     pub(super) fn read_there(&self, offset: u64, buf: &mut [u8]) -> stripe::Result<()> {
         self.avoid_down();
+        self.avoid_lost();
         let got = self.place.read().striped.read_at(offset, buf)?;
         buf[got..].fill(0);
         Ok(())
@@ -328,10 +330,8 @@ impl FarFile {
             self.unsure.store(true, Ordering::Release);
             let torn = place.striped.is_coded();
             self.torn.fetch_or(torn, Ordering::AcqRel);
-            if torn {
-                // Who writes the log past the node would go on behind what is lost.
-                self.take_back_later(&place);
-            }
+            // Who writes its log past the node would go on behind what is lost.
+            let _told = if torn { self.end_writing_past() } else { Ok(()) };
             let how = if torn { "close the file everywhere, and " } else { "" };
             tracing::error!(
                 "inode {}: a machine with one of its targets was started anew; what was written there since the last fsync may be lost: \
@@ -349,6 +349,10 @@ impl FarFile {
         self.synced.fetch_max(changes, Ordering::AcqRel);
         if self.changes.load(Ordering::Acquire) == changes {
             self.machines.forget();
+            if self.is_written_past() {
+                // Who writes past the node tells of these machines.
+                self.machines.note(&place.striped);
+            }
         }
         Ok(())
     }
@@ -366,8 +370,10 @@ impl FarFile {
     }
 
     /// Whether it matters that a column may have lost what was written: if others have that too, it is rebuilt from them.
-    fn is_lost(&self, component: usize, column: u16) -> bool {
-        self.striped().leave_out(component, column, "its machine was started anew").is_err()
+    pub(super) fn is_lost(&self, component: usize, column: u16) -> bool {
+        // Who writes past the node counts on it, and would go on to.
+        self.end_writing_past().is_err()
+            || self.striped().leave_out(component, column, "its machine was started anew").is_err()
     }
 
     /// Changes something; the caller holds `length`.

@@ -2,48 +2,79 @@
 //! the writer of the log: the node is that no more when it gives such a right, and again when it has ended it.
 
 use super::far::{FarFile, Place};
+use crate::clock::Moment;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 use types::api::FsResult;
 use types::{FsError, ObjectId};
 
 /// How long is waited for who writes or reads just now.
 const SOON: Duration = Duration::from_millis(50);
+/// So long after his right has ended whoever had it may be telling what became of his writes: as a call waits for the node, and a session outlives its connections.
+const TOLD: Duration = Duration::from_secs(120);
 
 impl FarFile {
-    /// Somebody had a right to write past the node while it was open.
+    /// Somebody may write past the node, or have failed to a moment ago and be about to say what became of that.
     pub(crate) fn is_written_past(&self) -> bool {
-        self.written_past.load(Ordering::Acquire)
+        self.written_past.lock().is_some_and(|until| Moment::now() < until)
     }
 
-    /// Somebody gets a right to write all of it past the node: what this process knows of its log counts no more. False: somebody writes or reads it just now, or something
-    /// of it is in memory only. `build`: the way to what it has now, by which nothing was written.
+    /// Somebody gets a right to write all of it past the node, until then: what this process knows of its log counts no more, and what it writes ends the right first. False:
+    /// somebody writes or reads it just now, or something of it is in memory only. `build`: the way to what it has now, by which nothing was written.
     ///
     /// # Errors
     /// Those of `build`.
     pub(crate) fn hand_over(
         &self,
-        object: ObjectId,
+        (object, until): (ObjectId, Moment),
         build: impl FnOnce() -> Result<Place, String>,
     ) -> Result<bool, String> {
+        let begins = || *self.written_past.lock() = Some(until + TOLD);
         let striped = self.striped();
-        if !striped.is_coded() || (*self.handed_over.lock() && !striped.is_writer()) {
-            self.written_past.store(true, Ordering::Release);
+        if self.handed_over.try_lock().is_some_and(|handed| *handed) && !striped.is_writer() {
+            begins();
             return Ok(true);
         }
+        // Also a call that was made again, and whose first time goes on, or whose session has ended.
         let Some(_nobody_writes) = self.length.try_write_for(SOON) else { return Ok(false) };
-        let mut handed = self.handed_over.lock();
+        let Some(mut handed) = self.handed_over.try_lock() else { return Ok(false) };
         let Some(mut place) = self.place.try_write_for(SOON) else { return Ok(false) };
         let same = place.decider.as_ref().is_some_and(|decider| decider.object() == object);
-        if !same || place.striped.gathered() > 0 {
+        if !same || self.is_torn() || place.striped.gathered() > 0 {
             return Ok(false);
         }
-        *place = build()?;
-        self.written_past.store(true, Ordering::Release);
+        if place.striped.is_coded() {
+            *place = build()?;
+        }
         *handed = true;
+        begins();
+        drop(place);
+        self.note_machines();
         Ok(true)
+    }
+
+    /// Whoever has a right to write past the node has it no more when this returns.
+    pub(super) fn end_writing_past(&self) -> Result<(), ()> {
+        if !self.is_written_past() {
+            return Ok(());
+        }
+        let decider = self.place().decider;
+        let Some((node, object)) = decider.and_then(|one| Some((one.node()?, one.object()))) else {
+            return Err(());
+        };
+        node.end_lending(object).map(drop).map_err(|e| {
+            tracing::error!("inode {}: another host may be writing it: {e}", self.ino);
+        })
+    }
+
+    /// What machines that were started anew may have lost, of what somebody wrote past the node, is not read there.
+    pub(super) fn avoid_lost(&self) {
+        if self.is_written_past() {
+            for (component, column) in self.machines.note(&self.striped()) {
+                self.is_lost(component, column);
+            }
+        }
     }
 
     /// Nobody writes past the node any more when this returns. The caller holds `length`.
@@ -52,31 +83,9 @@ impl FarFile {
         if !*handed {
             return Ok(());
         }
-        let decider = self.place().decider;
-        let Some((node, object)) = decider.and_then(|one| Some((one.node()?, one.object()))) else {
-            tracing::error!("inode {} is not written: the node stops", self.ino);
-            return Err(FsError::Io);
-        };
-        node.end_lending(object).map_err(|e| {
-            tracing::error!("inode {} is not written, because another host may be writing it: {e}", self.ino);
-            FsError::Io
-        })?;
+        self.end_writing_past().map_err(|()| FsError::Io)?;
         *handed = false;
         Ok(())
-    }
-
-    /// The same behind the caller's back, without becoming the writer.
-    pub(super) fn take_back_later(&self, place: &Place) {
-        let Some((node, object)) = place.decider.as_ref().and_then(|one| Some((one.node()?, one.object())))
-        else {
-            return;
-        };
-        let (ino, ends) = (self.ino, node.clone());
-        node.movers.run(Box::new(move || {
-            if let Err(e) = ends.end_lending(object) {
-                tracing::warn!("inode {ino}: a right to write it goes on for some seconds: {e}");
-            }
-        }));
     }
 
     /// Leaves columns out, each for a reason; false if some still count.

@@ -45,15 +45,16 @@ impl Node {
             true if file.flags.read || may_read => Rights::READ.and(Rights::WRITE),
             true => return Ok(None),
         };
-        let (begun, issued, down) = (Moment::now(), crate::now(), self.movers.down());
-        let until = begun + ENDED;
+        let (issued, down) = (crate::now(), self.movers.down());
+        let until = Moment::now() + ENDED;
         let note = || self.note_copies(&file.inode, object, (&down, until), writers);
         let Some(noted) = self.movers.claims.unless_claimed(object, note).transpose()?.flatten() else {
             return Ok(None);
         };
         // Before it is given: whoever is to copy the file to tape ends it.
         self.movers.given.note(object, until);
-        if !self.hand_over(file.inode.ino, object, far)? {
+        if !self.hand_over(file.inode.ino, (object, until), far)? {
+            self.movers.lent.not_given(object, noted.number);
             return Ok(None);
         }
         let cuts = far.cuts();
@@ -63,7 +64,7 @@ impl Node {
     }
 
     /// The node writes nothing of a file any more without ending first what it lends. False: it just does, or something of the file is being moved.
-    fn hand_over(&self, ino: Ino, object: ObjectId, far: &FarFile) -> FsResult<bool> {
+    fn hand_over(&self, ino: Ino, (object, until): (ObjectId, Moment), far: &FarFile) -> FsResult<bool> {
         let build = || {
             let found = self.catalog.far(object).map_err(|e| e.to_string())?;
             self.place_of(ino, object, found.ok_or("it has left its targets")?)
@@ -71,7 +72,7 @@ impl Node {
         if far.striped().is_coded() {
             self.movers.note_unfolded(ino);
         }
-        let handed = self.movers.claims.unless_claimed(object, || far.hand_over(object, build));
+        let handed = self.movers.claims.unless_claimed(object, || far.hand_over((object, until), build));
         handed.unwrap_or(Ok(false)).map_err(|e| {
             tracing::error!("inode {ino}: nobody can be let at its targets: {e}");
             FsError::Io
@@ -97,6 +98,13 @@ impl Node {
         let read = || -> FsResult<_> {
             Ok(self.catalog.far(object).map_err(|e| fs_error("layout", &e))?.filter(&whole))
         };
+        if read()?.is_none_or(|far| !far.rule().is_redundant()) {
+            return Ok(None);
+        }
+        if self.movers.lent.of(object, Moment::now()).is_none() {
+            // Whoever had one that has ended by itself is to see that this is another: others may have written since.
+            self.catalog.raise_generation(object).map_err(|e| fs_error("layout", &e))?;
+        }
         let noted = self.movers.lent.note_far(object, until, down, read)?;
         Ok(noted.map(|(number, new, far)| Noted { number, new, far, length: open.stamp().size }))
     }

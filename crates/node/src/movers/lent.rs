@@ -171,6 +171,14 @@ impl Lent {
         self.state.lock().files.get(&object).filter(|right| now < right.until).cloned()
     }
 
+    /// What was noted is not given after all.
+    pub(super) fn not_given(&self, object: ObjectId, number: u64) {
+        let mut state = self.state.lock();
+        if state.files.get(&object).is_some_and(|right| right.number == number && !right.recorded) {
+            state.files.remove(&object);
+        }
+    }
+
     /// Nobody has a right to it any more, and the catalogue knows that.
     pub(super) fn ended(&self, object: ObjectId) {
         self.state.lock().files.remove(&object);

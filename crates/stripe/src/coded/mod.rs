@@ -152,7 +152,9 @@ impl Drop for Held<'_> {
 impl crate::Striped {
     /// Whether this is the writer of a log: nobody else may be.
     pub fn is_writer(&self) -> bool {
-        self.coded.iter().flatten().any(|coded| coded.log.lock().writer)
+        // Who holds it for long writes the log.
+        let writes = |coded: &Coded| coded.log.try_lock().is_none_or(|log| log.writer);
+        self.coded.iter().flatten().any(writes)
     }
 }
 

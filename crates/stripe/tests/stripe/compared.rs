@@ -123,3 +123,21 @@ fn what_is_written_and_folded_meanwhile_is_no_difference() {
         });
     }
 }
+
+/// Each copy has a connection of its own, and what is written to one may overtake what is written to the other.
+#[test]
+fn writers_of_the_same_bytes_leave_equal_copies() {
+    let cluster = Cluster::new(2);
+    let mirror = cluster.component(0..u64::MAX, UNIT, Redundancy::Mirror { copies: 2 }, 2);
+    let file = cluster.make(Layout { generation: 1, components: vec![mirror] });
+    for round in 0..30 {
+        std::thread::scope(|scope| {
+            for writer in 0..4 {
+                let file = &file;
+                let bytes = vec![(4 * round + writer) as u8; 600_000];
+                scope.spawn(move || file.write_at(writer, &bytes).unwrap());
+            }
+        });
+        assert_eq!(differences(&file), Vec::<String>::new(), "round {round}");
+    }
+}
