@@ -404,7 +404,8 @@ pub enum Call {
     Junctions,
     /// Whose names this node holds; only over TLS -> `Subsystem`.
     Subsystem,
-    /// Which targets were refused lately, here or where this node reports its own, and which are nearly full -> `RefusedTargets`.
+    /// Which targets were refused lately, here or where this node reports its own, which are nearly full, and which pools take no files; on a host
+    /// that holds no names with what the node says that does -> `RefusedTargets`.
     RefusedTargets,
     /// What every user holds -> `Usage`.
     Usage,

@@ -53,6 +53,8 @@ pub enum MemberState {
     Away(String),
     /// It takes no calls: it is a client, or a node without `cluster.listen`.
     TakesNoCalls,
+    /// There was no time to ask it: too many others did not answer.
+    NotAsked,
 }
 
 /// What a node says of itself.

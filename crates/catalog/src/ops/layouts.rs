@@ -180,7 +180,7 @@ fn other_content(ino: Ino) -> CatalogError {
 /// What was reserved is about to belong to a file, under another generation.
 fn take_reserved(tx: &mut Tx<'_>, ino: Ino, object: ObjectId) -> Result<Far> {
     let far = raise_generation(tx, object)?;
-    stay(tx, far.layout.components.iter(), || format!("inode {ino}"))?;
+    stay(tx, far.pool.as_deref(), far.layout.components.iter(), || format!("inode {ino}"))?;
     match tx.w.get_for_update(&keys::unowned(object))?.as_deref() == Some(&[ON_TARGETS]) {
         true => Ok(far),
         false => Err(CatalogError::refused(
@@ -190,17 +190,26 @@ fn take_reserved(tx: &mut Tx<'_>, ino: Ino, object: ObjectId) -> Result<Far> {
     }
 }
 
-/// An operator may have begun to empty a target since it was chosen for these components, and counts what is there only.
+/// An operator may have begun to empty a target since it was chosen for these components, and counts what is there only; or have taken it out of the
+/// pool that all of the file is to lie in.
 pub(super) fn stay<'a>(
     tx: &mut Tx<'_>,
+    pool: Option<&str>,
     components: impl Iterator<Item = &'a Component>,
     what: impl Fn() -> String,
 ) -> Result<()> {
+    let pool =
+        pool.map(|name| Ok::<_, CatalogError>((name, target_pools::members(tx, name)?))).transpose()?;
     for target in components.flat_map(|component| &component.targets) {
-        if !targets::takes_more(tx, *target)? {
-            let why = format!("target {target}, which it was to lie on, is being emptied by now");
-            return Err(CatalogError::refused(what(), why));
-        }
+        let why = match &pool {
+            _ if !targets::takes_more(tx, *target)? => "is being emptied by now".to_owned(),
+            Some((name, members)) if !members.contains(target) => {
+                format!("is not in target pool {name} any more")
+            }
+            _ => continue,
+        };
+        let why = format!("target {target}, which it was to lie on, {why}");
+        return Err(CatalogError::refused(what(), why));
     }
     Ok(())
 }
@@ -282,7 +291,7 @@ pub(super) fn component(
             Redundancy::Coded { data, parity }
         }
     };
-    let pool = rule.pool.as_deref().map(|name| target_pools::members(tx, name)).transpose()?;
+    let pool = rule.pool.as_deref().map(|name| target_pools::known_members(tx, name)).transpose()?;
     let mut takes = Vec::new();
     for one in targets.iter().filter(|one| pool.as_ref().is_none_or(|pool| pool.contains(&one.target))) {
         // An operator may have begun to empty one since they were looked at.

@@ -26,6 +26,19 @@ pub fn members(tx: &mut Tx<'_>, name: &str) -> Result<BTreeSet<TargetId>> {
     Ok(one(tx, name)?.map(|pool| pool.targets.into_iter().collect()).unwrap_or_default())
 }
 
+/// Targets of a pool that something new is to lie in.
+pub fn known_members(tx: &mut Tx<'_>, name: &str) -> Result<BTreeSet<TargetId>> {
+    match one(tx, name)? {
+        Some(pool) => Ok(pool.targets.into_iter().collect()),
+        None => {
+            let why = format!(
+                "there is no target pool {name}: `thermo target pool {name} --add TARGET`, or give the directory another layout"
+            );
+            Err(CatalogError::refused("a new file", why))
+        }
+    }
+}
+
 fn one(tx: &mut Tx<'_>, name: &str) -> Result<Option<TargetPool>> {
     let value = tx.w.get_for_update(&keys::target_pool(name))?;
     value.map(|v| rec::decode("target pool", name, &v)).transpose()

@@ -71,7 +71,7 @@ pub fn add(tx: &mut Tx<'_>, object: ObjectId, grown: &Far, reserved: bool) -> Re
             "something of it has moved, or is out of date, meanwhile",
         ));
     }
-    layouts::stay(tx, std::iter::once(component), || what(object))?;
+    layouts::stay(tx, far.pool.as_deref(), std::iter::once(component), || what(object))?;
     for (object, column) in component.places() {
         if let Some(target) = component.target(column) {
             tx.w.delete(&keys::stray(object, target))?;

@@ -66,7 +66,40 @@ fn all_parts_of_a_file_lie_on_targets_of_its_pool() {
         assert!(too_many.contains("target pool fast"), "{too_many}");
     }
     let gone = LayoutRule { pool: Some("gone".to_owned()), ..rule(1, 1) };
-    assert!(f.catalog.reserve_far(&gone, &candidates(), &NOBODY).is_err());
+    let unknown = f.catalog.reserve_far(&gone, &candidates(), &NOBODY).unwrap_err().to_string();
+    assert!(unknown.contains("there is no target pool gone"), "{unknown}");
+    assert!(unknown.contains("`thermo target pool gone --add TARGET`"), "{unknown}");
+    f.check();
+}
+
+#[test]
+fn what_was_reserved_on_a_target_that_has_left_the_pool_meanwhile_is_not_taken() {
+    let f = with_pool();
+    let reserve = |stripes| f.catalog.reserve_far(&rule(stripes, 1), &candidates(), &NOBODY).unwrap();
+    let (old, new) = (reserve(2), reserve(2));
+    let file = New { far: true, ..New::file(0o644, base(&old)) };
+    let ino = f.catalog.create(&root(10), Ino::ROOT, b"file", &file).unwrap().attr.ino;
+    let near = ObjectId(f.catalog.alloc_objects(1).unwrap().start);
+    let tier = f.catalog.create(&root(10), Ino::ROOT, b"near", &New::file(0o644, near)).unwrap().attr.ino;
+    let stamp = stamp(5000, 11);
+    f.catalog.observe(&root(11), tier, near, &stamp, true, kv::Durability::Relaxed).unwrap();
+    // All three targets have something of what it grows by.
+    let grown = f.catalog.reserve_wider(base(&old), &candidates(), &NOBODY).unwrap();
+    let gone = new.layout.components[0].targets[0];
+    let replace = || f.catalog.replace_object(ino, base(&old), base(&new));
+    let leave = || f.catalog.leave_tier(tier, (near, &stamp), (base(&new), &stamp));
+    let widen = || f.catalog.widen(base(&old), &grown, false);
+    f.catalog.change_target_pool("fast", &[], &[gone]).unwrap();
+    for refused in [replace(), leave(), widen()] {
+        let refused = refused.unwrap_err();
+        assert!(matches!(refused, catalog::CatalogError::Refused { .. }), "others are chosen then");
+        let (refused, why) = (refused.to_string(), "is not in target pool fast any more");
+        assert!(refused.contains(&format!("target {gone}, which it was to lie on, {why}")), "{refused}");
+    }
+    assert_eq!(f.catalog.far(base(&old)).unwrap(), Some(old.clone()), "what is refused changes nothing");
+    f.catalog.change_target_pool("fast", &[gone], &[]).unwrap();
+    widen().unwrap();
+    leave().unwrap();
     f.check();
 }
 

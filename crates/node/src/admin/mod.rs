@@ -66,9 +66,7 @@ impl Node {
             Call::Standby => Reply::Standby(Box::new(self.standby_view()?)),
             Call::Turns => Reply::Turns(Box::new(self.turns_view()?)),
             Call::Junctions => Reply::Junctions(self.junction_views()?),
-            Call::RefusedTargets => Reply::RefusedTargets(
-                [self.refused_targets(), self.pressed_targets(), self.pool_warnings()?].concat(),
-            ),
+            Call::RefusedTargets => Reply::RefusedTargets(self.all_target_warnings()?),
             Call::List { path, after, limit } => self.list(cx, &path, after, limit)?,
             Call::Stat { path } => Reply::File(Box::new(self.stat(cx, &path)?)),
             Call::Stage(files) => self.all_of(cx, &Act::Stage { priority: None, by: None }, &files)?,

@@ -126,10 +126,10 @@ fn lost(e: &WireError) -> Failure {
 }
 
 /// The first answer of one of these addresses; if none of them has one, why the last one has not.
-fn first_answer(
+pub(super) fn first_answer<T: Send + 'static>(
     addresses: &[String],
-    ask: impl Fn(&str) -> Result<Result<Reply, Failure>, Failure> + Send + Sync + 'static,
-) -> Result<Reply, Failure> {
+    ask: impl Fn(&str) -> Result<Result<T, Failure>, Failure> + Send + Sync + 'static,
+) -> Result<T, Failure> {
     let none = || failure(ErrorClass::Invalid, "no address of another node is known");
     if let [only] = addresses {
         return ask(only).unwrap_or_else(Err);
@@ -192,12 +192,12 @@ mod tests {
 
     #[test]
     fn a_no_counts_and_nobody_else_is_asked_then() {
-        let answer = first_answer(&addresses(), |address| match address {
+        let answer = first_answer::<()>(&addresses(), |address| match address {
             "first" => Ok(Err(failure(ErrorClass::Denied, "no"))),
             _ => unreachable!("{address} is asked"),
         });
         assert_eq!(answer.unwrap_err().message, "no");
-        let answer = first_answer(&addresses(), |address| Err(failure(ErrorClass::Retry, address)));
+        let answer = first_answer::<()>(&addresses(), |address| Err(failure(ErrorClass::Retry, address)));
         assert_eq!(answer.unwrap_err().class, ErrorClass::Retry);
         assert_eq!(first_answer(&[], |_| Ok(Ok(Reply::Done))).unwrap_err().class, ErrorClass::Invalid);
     }

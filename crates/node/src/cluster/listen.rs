@@ -4,6 +4,7 @@
 use super::{Own, Whose, join, member_id};
 use crate::Node;
 use crate::admin::Session;
+use crate::clock::Moment;
 use crate::error::failure;
 use ident::{Digest, Identity, Role, TlsStream};
 use parking_lot::Mutex;
@@ -20,6 +21,8 @@ const MAX_CONNECTIONS: usize = 4096;
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 /// Longest wait for the first frame of the other end, and for the one call of somebody who joins.
 const HELLO_PATIENCE: Duration = Duration::from_secs(10);
+/// Between two notes on one connection that its member was heard of: many calls each second need not wait for each other there.
+const NOTED: Duration = Duration::from_secs(1);
 
 /// Connections that are open.
 #[derive(Clone, Default)]
@@ -323,8 +326,12 @@ fn serve(node: &Arc<Node>, stream: TlsStream, role: Role, caller: &Caller) -> Re
         (call, Caller::Itself(id)) => look(node, *id, &mut session, call),
     };
     let mut knows = matches!(caller, Caller::User(_)); // he has said where he goes
+    let mut heard = None;
     let served = wire::serve_channel(channel, &mut |call| {
-        node.membership.note_heard(member_id(role));
+        if heard.is_none_or(|at: Moment| at.elapsed() >= NOTED) {
+            node.membership.note_heard(member_id(role));
+            heard = Some(Moment::now());
+        }
         knows |= matches!(call, Call::Subsystem);
         let answer = is_here(node, &call, knows).and_then(|()| answer(call));
         // He is to ask the other one what became of it.
@@ -411,6 +418,10 @@ fn look(node: &Arc<Node>, who: MemberId, session: &mut Session, call: Call) -> R
         Call::Junctions if node.admitting().is_err() => Err(elsewhere()),
         // Who holds the names is asked for it by each node itself.
         Call::ClusterStatus if node.holding().is_err() => Err(elsewhere()),
+        // The rest is told by who holds the names, and two that do not must not ask each other.
+        Call::RefusedTargets if node.holding().is_err() => {
+            Ok(Reply::RefusedTargets(node.own_target_warnings()?).into())
+        }
         Call::Status
         | Call::Site
         | Call::Cluster

@@ -1,6 +1,6 @@
 //! Which members answer now, and what they say of themselves.
 
-use super::ask::{exchange, open};
+use super::ask::{exchange, first_answer, open};
 use super::{Membership, Own};
 use crate::Node;
 use crate::error::failure;
@@ -20,8 +20,11 @@ const LISTED: Duration = Duration::from_secs(2);
 /// What was told serves whoever asks within this time: many who ask at once have each member asked once.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// What has come of asking members in time.
-type Answers = BTreeMap<MemberId, Result<MemberReport, Failure>>;
+/// Who was asked later than so long before the end was not asked in time.
+const LEAST: Duration = Duration::from_secs(1);
+
+/// What has come of asking members; none: one could not be asked in time.
+type Answers = BTreeMap<MemberId, Option<Result<MemberReport, Failure>>>;
 
 /// What was told last, and when.
 #[derive(Default)]
@@ -37,7 +40,8 @@ impl Present {
         {
             return answers.clone();
         }
-        let answers = ask_all(own, members);
+        let asks = own.clone();
+        let answers = ask_all(members, PATIENCE, move |member| ask(&asks, member));
         *last = Some((Instant::now(), answers.clone()));
         answers
     }
@@ -90,9 +94,9 @@ impl Node {
             let (state, report) = match answers.remove(&member.id) {
                 _ if self.is(member.id) => (MemberState::Answers, Some(this.clone())),
                 _ if !takes_calls => (MemberState::TakesNoCalls, None),
-                Some(Ok(report)) => (MemberState::Answers, Some(report)),
-                Some(Err(why)) => (MemberState::Away(why.message), None),
-                None => (MemberState::Away("it was not asked".to_owned()), None),
+                Some(Some(Ok(report))) => (MemberState::Answers, Some(report)),
+                Some(Some(Err(why))) => (MemberState::Away(why.message), None),
+                Some(None) | None => (MemberState::NotAsked, None),
             };
             if state == MemberState::Answers {
                 self.membership.note_heard(member.id);
@@ -104,19 +108,27 @@ impl Node {
     }
 }
 
-/// Asks members, some at once. Each has an answer, if only that there is none.
-fn ask_all(own: &Arc<Own>, members: VecDeque<Member>) -> Answers {
-    let late = || failure(ErrorClass::Busy, format!("no answer within {} s", PATIENCE.as_secs()));
-    let mut answers: Answers = members.iter().map(|member| (member.id, Err(late()))).collect();
+/// Members that are to be asked, and since when the others are.
+type Asking = (VecDeque<Member>, BTreeMap<MemberId, Instant>);
+
+/// Asks members, some at once, and waits so long for all of them.
+fn ask_all(
+    members: VecDeque<Member>,
+    patience: Duration,
+    ask: impl Fn(&Member) -> Result<MemberReport, Failure> + Send + Sync + 'static,
+) -> Answers {
+    let late = || failure(ErrorClass::Busy, format!("no answer within {} s", patience.as_secs()));
+    let mut answers: Answers = members.iter().map(|member| (member.id, None)).collect();
     let (mut left, askers) = (members.len(), members.len().min(AT_ONCE));
-    let (waiting, end) = (Arc::new(Mutex::new(members)), Instant::now() + PATIENCE);
+    let asking: Arc<Mutex<Asking>> = Arc::new(Mutex::new((members, BTreeMap::new())));
+    let (ask, end) = (Arc::new(ask), Instant::now() + patience);
     let (tell, told) = mpsc::channel();
     for _ in 0..askers {
-        let (own, waiting, tell) = (own.clone(), waiting.clone(), tell.clone());
+        let (ask, asking, tell) = (ask.clone(), asking.clone(), tell.clone());
         let asker = crate::startup::spawn(None, "ask", move || {
-            let next = || waiting.lock().pop_front();
+            let next = || next(&mut asking.lock()); // nobody else waits while a member is asked
             while let Some(member) = next() {
-                if tell.send((member.id, ask(&own, &member))).is_err() {
+                if tell.send((member.id, ask(&member))).is_err() {
                     return; // nobody waits any more
                 }
             }
@@ -130,44 +142,52 @@ fn ask_all(own: &Arc<Own>, members: VecDeque<Member>) -> Answers {
         && let Ok((id, answer)) = told.recv_timeout(end.saturating_duration_since(Instant::now()))
     {
         left -= 1;
-        answers.insert(id, answer);
+        answers.insert(id, Some(answer));
     }
-    waiting.lock().clear();
+    let (waiting, since) = &mut *asking.lock();
+    waiting.clear();
+    for (id, at) in since.iter() {
+        if *at + LEAST <= end && answers.get(id).is_none_or(Option::is_none) {
+            answers.insert(*id, Some(Err(late())));
+        }
+    }
     answers
 }
 
-/// Asks a member how it is, at the first of its addresses where it answers.
-fn ask(own: &Own, member: &Member) -> Result<MemberReport, Failure> {
-    let mut last = failure(ErrorClass::Invalid, "no address of it is known");
-    for address in &member.control {
-        let asked = open(&own.connector, address, Some(member.id)).and_then(|mut channel| {
-            let report = match exchange(&mut channel, 1, &Call::Status)? {
-                Ok(Reply::Status(status)) => report(*status),
-                Ok(_) => {
-                    return Err(failure(
-                        ErrorClass::Bug,
-                        "its status was asked for, and something else came",
-                    ));
-                }
-                // It is there: a standby, or one that may have been replaced.
-                Err(why) => return Ok(MemberReport { silent: Some(why.message), ..Default::default() }),
-            };
-            let devices = match exchange(&mut channel, 2, &Call::Devices)? {
-                Ok(Reply::Devices(names)) => names,
-                _ => Vec::new(),
-            };
-            let names = match exchange(&mut channel, 3, &Call::Subsystem)? {
-                Ok(Reply::Subsystem(names)) => Some(*names),
-                _ => None, // it holds none
-            };
-            Ok(MemberReport { devices, names, ..report })
-        });
-        match asked {
-            Ok(report) => return Ok(report),
-            Err(e) => last = failure(e.class, format!("{address}: {}", e.message)),
+fn next((waiting, since): &mut Asking) -> Option<Member> {
+    let member = waiting.pop_front()?;
+    since.insert(member.id, Instant::now());
+    Some(member)
+}
+
+/// Asks a member how it is, at the first of its addresses that answers: one that stands still keeps nobody from the next.
+fn ask(own: &Arc<Own>, member: &Member) -> Result<MemberReport, Failure> {
+    let (own, id) = (own.clone(), member.id);
+    first_answer(&member.control, move |address| match ask_at(&own, id, address) {
+        Ok(report) => Ok(Ok(report)),
+        Err(e) => Err(failure(e.class, format!("{address}: {}", e.message))),
+    })
+}
+
+fn ask_at(own: &Own, id: MemberId, address: &str) -> Result<MemberReport, Failure> {
+    let mut channel = open(&own.connector, address, Some(id))?;
+    let report = match exchange(&mut channel, 1, &Call::Status)? {
+        Ok(Reply::Status(status)) => report(*status),
+        Ok(_) => {
+            return Err(failure(ErrorClass::Bug, "its status was asked for, and something else came"));
         }
-    }
-    Err(last)
+        // It is there: a standby, or one that may have been replaced.
+        Err(why) => return Ok(MemberReport { silent: Some(why.message), ..Default::default() }),
+    };
+    let devices = match exchange(&mut channel, 2, &Call::Devices)? {
+        Ok(Reply::Devices(names)) => names,
+        _ => Vec::new(),
+    };
+    let names = match exchange(&mut channel, 3, &Call::Subsystem)? {
+        Ok(Reply::Subsystem(names)) => Some(*names),
+        _ => None, // it holds none
+    };
+    Ok(MemberReport { devices, names, ..report })
 }
 
 /// What of its status a node tells of itself.
@@ -179,5 +199,48 @@ pub(crate) fn report(status: StatusView) -> MemberReport {
         requests_open: status.requests_open,
         warnings: status.warnings,
         ..Default::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use types::{Digest, NodeId};
+
+    fn member(id: u32) -> Member {
+        Member {
+            id: MemberId::Node(NodeId(id)),
+            name: format!("n{id}"),
+            certificate: Digest([0; 32]),
+            joined: Time::new(1, 0),
+            expires: Time::new(2, 0),
+            user: None,
+            control: vec![format!("h{id}:1")],
+            data: Vec::new(),
+            next: None,
+            removed: None,
+        }
+    }
+
+    #[test]
+    fn who_was_not_asked_because_others_stand_still_is_told_from_who_does_not_answer() {
+        let silent = AT_ONCE as u32;
+        let (release, stuck) = mpsc::channel::<()>();
+        let stuck = Mutex::new(stuck);
+        let members = (1..=silent + 2).map(member).collect();
+        let answers = ask_all(members, LEAST + Duration::from_secs(5), move |asked| {
+            if asked.id != MemberId::Node(NodeId(silent + 2)) {
+                let _ended = stuck.lock().recv(); // when the test is over
+            }
+            Ok(MemberReport::default())
+        });
+        let of = |id| &answers[&MemberId::Node(NodeId(id))];
+        assert!((1..=silent).all(|id| matches!(of(id), Some(Err(_)))), "{answers:?}");
+        assert!((silent + 1..=silent + 2).all(|id| of(id).is_none()), "{answers:?}");
+        drop(release);
+        let all = ask_all((1..=silent + 2).map(member).collect(), Duration::from_secs(600), |_| {
+            Ok(MemberReport::default())
+        });
+        assert!(all.len() as u32 == silent + 2 && all.values().all(|one| matches!(one, Some(Ok(_)))));
     }
 }

@@ -1,24 +1,32 @@
 //! What targets lack that were away, as it is on record.
 
-use super::PAGE;
 use super::moves::bytes_of;
 use crate::Node;
+use crate::clock::Moment;
 use catalog::Far;
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 use types::{FsError, ObjectId, TargetId};
 use wire::OutOfDate;
 
-/// About so many files are looked at.
+/// About so many files are looked at at most ...
 const MOST: usize = 10_000;
+/// ... and about so long, so many at a time: each is asked for by itself, which takes a while where the engine is on another host.
+const LOOKS: Duration = Duration::from_secs(1);
+const PART: usize = 64;
 
 impl Node {
     /// What is out of date on targets, and whether there is more of it than was looked at.
     pub(crate) fn out_of_date(&self) -> catalog::Result<(Vec<OutOfDate>, bool)> {
-        let (mut all, mut after, mut looked) = (BTreeMap::new(), ObjectId(0), 0);
+        self.out_of_date_within(LOOKS)
+    }
+
+    fn out_of_date_within(&self, time: Duration) -> catalog::Result<(Vec<OutOfDate>, bool)> {
+        let (mut all, mut after, mut looked, begun) = (BTreeMap::new(), ObjectId(0), 0, Moment::now());
         let more = loop {
-            let page = self.catalog.stale_far(after, PAGE)?;
+            let page = self.catalog.stale_far(after, PART)?;
             let Some((last, _)) = page.last() else { break false };
-            if looked >= MOST {
+            if looked >= MOST || (looked > 0 && begun.elapsed() >= time) {
                 break true;
             }
             (after, looked) = (*last, looked + page.len());
@@ -55,7 +63,34 @@ fn count(all: &mut BTreeMap<TargetId, OutOfDate>, far: &Far, size: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use layout::{Component, Layout, Redundancy};
+    use crate::Config;
+    use catalog::{New, Reported};
+    use layout::{Candidate, Component, Layout, Redundancy};
+    use types::{Cx, Ino, LayoutRule, NodeId};
+
+    #[test]
+    fn whoever_has_no_time_to_look_at_all_says_that_there_is_more() {
+        let dir = tempfile::tempdir().unwrap();
+        let node = Node::start(Config { state_dir: dir.path().to_owned(), ..Config::default() }).unwrap();
+        for uuid in ["a", "b"] {
+            let said = Reported { uuid, node: NodeId(1), data: &[], domain: uuid, capacity: 100, free: 50 };
+            node.catalog.report_target(&said, crate::now(), crate::now()).unwrap();
+        }
+        assert_eq!(node.out_of_date_within(Duration::ZERO).unwrap(), (vec![], false));
+        let rule =
+            LayoutRule { unit_bytes: 4096, stripes: 1, copies: 2, parity: 0, then: vec![], pool: None };
+        let from = [1, 2].map(|n| Candidate { target: TargetId(n), domain: n, weight: 1 });
+        for n in 0..PART + 1 {
+            let far = node.catalog.reserve_far(&rule, &from, &BTreeSet::from([TargetId(2)])).unwrap();
+            let new = New { far: true, ..New::file(0o644, far.layout.components[0].base) };
+            node.catalog.create(&Cx::admin(crate::now()), Ino::ROOT, n.to_string().as_bytes(), &new).unwrap();
+        }
+        let lacks = |files| vec![OutOfDate { target: TargetId(2), files, bytes: 0 }];
+        let (some, all) = (PART as u64, PART as u64 + 1);
+        assert_eq!(node.out_of_date_within(Duration::ZERO).unwrap(), (lacks(some), true));
+        assert_eq!(node.out_of_date_within(Duration::from_secs(3600)).unwrap(), (lacks(all), false));
+        node.stop(true);
+    }
 
     #[test]
     fn a_file_counts_once_for_each_target_that_lacks_something_of_it() {

@@ -4,6 +4,7 @@
 //! answer is waited for by one of them only. All of them together keep one pace.
 
 use super::PAGE;
+use super::claims::Claim;
 use super::pace::Pace;
 use super::requested::Stop;
 use crate::Node;
@@ -200,19 +201,20 @@ impl Node {
 
     /// Mends a file that nobody else rebuilds or moves; None if somebody does, who looks at it again soon.
     fn mend_unclaimed(&self, object: ObjectId, down: &BTreeSet<TargetId>) -> Option<Result<(), Stop>> {
-        let _claim = self.movers.claims.try_take(object)?;
+        let claim = self.movers.claims.try_take(object)?;
         match self.catalog.far(object) {
-            Ok(far) => far.map(|far| self.mend_file(object, &far, down)),
+            Ok(far) => far.map(|far| self.mend_file(object, &far, down, &claim)),
             Err(e) => Some(Err(Stop::Later(format!("object {object}: {e}")))),
         }
     }
 
-    /// Mends the columns of a file whose targets are not down, those behind one that cannot be made too. The caller has claimed it.
+    /// Mends the columns of a file whose targets are not down, those behind one that cannot be made too.
     pub(super) fn mend_file(
         &self,
         object: ObjectId,
         far: &Far,
         down: &BTreeSet<TargetId>,
+        claim: &Claim<'_>,
     ) -> Result<(), Stop> {
         let owner = self.catalog.object_owner(object).map_err(|e| e.to_string())?;
         let Some(ino) = owner else { return Ok(()) };
@@ -227,7 +229,7 @@ impl Node {
                 continue;
             }
             let told = |e: String| format!("inode {ino}, column {column} on target {target}: {e}");
-            match self.with_far(ino, object, |file| self.mend_column(file, object, place, target)) {
+            match self.with_far(ino, object, |file| self.mend_column(file, object, (place, target), claim)) {
                 Ok(Some(Some(lost))) => {
                     let why = told(lost);
                     self.movers.unmade.note(object, place, inode.observed, why.clone());
@@ -283,8 +285,8 @@ impl Node {
         &self,
         file: &Arc<FarFile>,
         object: ObjectId,
-        (component, column): (u16, u16),
-        target: TargetId,
+        ((component, column), target): ((u16, u16), TargetId),
+        claim: &Claim<'_>,
     ) -> Result<Option<String>, String> {
         // What was lent before it was out of date is not to be read there while it is written anew.
         let _unlent = self.end_lending(object).map_err(|e| e.to_string())?;
@@ -296,7 +298,7 @@ impl Node {
         let (mut at, mut bytes) = (Some(0), 0);
         let (mut lost, mut first) = (0, None);
         while let Some(from) = at {
-            let step = self.mend_step(file, mended, from)?;
+            let step = self.mend_step(file, mended, from, claim)?;
             bytes += step.bytes;
             lost += step.lost;
             first = first.or(step.why);
@@ -323,35 +325,50 @@ impl Node {
     }
 
     /// Makes a part of a column what the others say when all who mend together may go on.
-    fn mend_step(&self, file: &FarFile, mended: Mended<'_>, from: u64) -> Result<Progress, String> {
-        self.at_pace(stripe::STEP.min(file.stamp().size), || {
+    fn mend_step(
+        &self,
+        file: &FarFile,
+        mended: Mended<'_>,
+        from: u64,
+        claim: &Claim<'_>,
+    ) -> Result<Progress, String> {
+        self.at_pace(claim, stripe::STEP.min(file.stamp().size), || {
             let done = file.striped().mend(mended, from).map_err(|e| e.to_string())?;
             let bytes = done.bytes;
             Ok((done, bytes))
         })
     }
 
-    /// Does a step of about so many bytes when all who rebuild, drain and balance together may go on. It says how many it had.
+    /// Does a step of about so many bytes when all who rebuild, drain and balance together may go on; while somebody waits for the claim of the file,
+    /// who may be a writer, it waits for nobody, and keeps the rate by itself. It says how many bytes it had.
     pub(super) fn at_pace<T>(
         &self,
+        claim: &Claim<'_>,
         expected: u64,
         step: impl FnOnce() -> Result<(T, u64), String>,
     ) -> Result<T, String> {
         let pace = &self.movers.mending.pace;
         let mut wait = Duration::ZERO;
-        let (begun, rate) = loop {
+        loop {
             if self.stops_within(wait) {
                 return Err("the node stops".to_owned());
             }
             let rate = self.settings().cluster.move_rate.0;
+            if claim.is_wanted() {
+                let begun = Moment::now();
+                let (done, bytes) = step()?;
+                self.keep_pace(rate, begun, bytes)?;
+                return Ok(done);
+            }
             match pace.begin(rate, expected) {
-                Ok(begun) => break (begun, rate),
+                Ok(begun) => {
+                    let (done, bytes) = step()?;
+                    pace.end(&begun, rate, bytes);
+                    return Ok(done);
+                }
                 Err(time) => wait = time.min(LOOK),
             }
-        };
-        let (done, bytes) = step()?;
-        pace.end(&begun, rate, bytes);
-        Ok(done)
+        }
     }
 
     /// The columns of a file as they are on record, all of which have to answer but those that are out of date; of one nothing is asked.
@@ -407,6 +424,31 @@ impl Node {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Config;
+    use crate::config::Size;
+
+    #[test]
+    fn a_writer_who_waits_for_a_file_waits_for_no_other_rebuild() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut config = Config { state_dir: dir.path().to_owned(), ..Config::default() };
+        config.cluster.move_rate = Size(1);
+        let node = Node::start(config).unwrap();
+        let claim = node.movers.claims.take(ObjectId(7));
+        let others = node.movers.mending.pace.begin(1, 1 << 40).unwrap();
+        let writer = node.clone();
+        let writer = std::thread::spawn(move || drop(writer.movers.claims.take(ObjectId(7))));
+        // It waits for the others until the writer comes, which may be a moment after that.
+        assert_eq!(node.at_pace(&claim, 1, || Ok((5, 0))), Ok(5));
+        assert!(claim.is_wanted());
+        assert!(node.movers.mending.pace.begin(1, 1).is_err(), "the others keep theirs");
+        assert_eq!(
+            node.at_pace(&claim, 1, || Err::<((), u64), _>("gone".to_owned())),
+            Err("gone".to_owned())
+        );
+        drop((claim, others));
+        writer.join().unwrap();
+        node.stop(true);
+    }
 
     #[test]
     fn the_last_of_the_problems_is_told_whoever_is_tried_meanwhile() {

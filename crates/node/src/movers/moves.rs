@@ -29,14 +29,16 @@ const CLOSE: u64 = 16 << 20;
 
 /// What a file waits for that had something on a lost target.
 const REBUILT: &str = "what it had on a lost target is being rebuilt";
+/// Why a column stays where it is whose request has ended.
+const WITHDRAWN: &str = "the request was withdrawn";
 
 /// Why a column leaves its target.
 #[derive(Clone, Copy)]
 enum Leaves<'a> {
     /// That is full: a writer waits for it, and it waits for nobody's pace but its own.
     Full,
-    /// It is asked for; and who is to be told how much of it is copied (bytes).
-    Asked(&'a dyn Fn(u64)),
+    /// A request asks for it; and who is to be told how much of it is copied (bytes).
+    Asked(RequestId, &'a dyn Fn(u64)),
 }
 
 /// Of which pool of targets there has to be one, for people.
@@ -229,14 +231,14 @@ impl Node {
                 if places.lost.contains(&target) {
                     rebuilt = true;
                 } else {
-                    self.mend_file(object, &far, &places.lost)?;
+                    self.mend_file(object, &far, &places.lost, &claim)?;
                 }
                 continue;
             }
             let copied = |bytes| self.movers.note_copied(request.id, done + bytes);
-            let leaves = Leaves::Asked(&copied);
+            let leaves = Leaves::Asked(request.id, &copied);
             let copy = |file: &Arc<FarFile>| self.copy_column(file, object, (place, to), leaves, &claim);
-            let moved = self.with_far(ino, object, copy)?;
+            let moved = self.with_far(ino, object, copy).map_err(|why| self.stays(request.id, why))?;
             moved.ok_or_else(|| Stop::Later("it has other objects by now".to_owned()))?;
             done += bytes_of(&far, place, inode.attr.size);
         }
@@ -248,13 +250,19 @@ impl Node {
         }
     }
 
+    /// What becomes of a file of which something could not be moved. What was copied is removed.
+    fn stays(&self, request: RequestId, why: String) -> Stop {
+        self.movers.wake();
+        if self.is_open_request(request) { Stop::Later(why) } else { Stop::Failed(why) }
+    }
+
     /// Makes what was given another place because its target is lost, unless others have done that.
     fn mend_relocated(&self, object: ObjectId) -> Result<(), Stop> {
         let later = || Stop::Later(REBUILT.to_owned());
-        let _claim = self.movers.claims.try_take(object).ok_or_else(later)?;
+        let claim = self.movers.claims.try_take(object).ok_or_else(later)?;
         let far = self.catalog.far(object).map_err(|e| e.to_string())?;
         let Some(far) = far.filter(|far| !far.stale.is_empty()) else { return Ok(()) };
-        self.mend_file(object, &far, &self.down_targets().map_err(|e| e.to_string())?)?;
+        self.mend_file(object, &far, &self.down_targets().map_err(|e| e.to_string())?, &claim)?;
         // Its new target may be down by now.
         let far = self.catalog.far(object).map_err(|e| e.to_string())?;
         if far.is_some_and(|far| !far.stale.is_empty()) { Err(later()) } else { Ok(()) }
@@ -350,7 +358,7 @@ impl Node {
         let moved = Mended { component: place.0.into(), column: place.1, to: &to };
         let carried = matches!(leaves, Leaves::Full) && file.striped().is_coded();
         if !carried {
-            self.copy_while_used(file, moved, leaves)?;
+            self.copy_while_used(file, moved, leaves, claim)?;
         }
         let admit = || {
             claim.ends();
@@ -373,7 +381,13 @@ impl Node {
     }
 
     /// Copies a column, and what changes meanwhile until that is little.
-    fn copy_while_used(&self, file: &FarFile, moved: Mended<'_>, leaves: Leaves<'_>) -> Result<(), String> {
+    fn copy_while_used(
+        &self,
+        file: &FarFile,
+        moved: Mended<'_>,
+        leaves: Leaves<'_>,
+        claim: &Claim<'_>,
+    ) -> Result<(), String> {
         // What is under way keeps its rate: it is that of all of it.
         let (rate, begun, mut bytes) = (self.settings().cluster.move_rate.0, Moment::now(), 0);
         let copy = |from| -> Result<(Progress, u64), String> {
@@ -385,13 +399,20 @@ impl Node {
         while let Some(from) = at {
             let step = match leaves {
                 Leaves::Full => copy(from)?.0,
-                Leaves::Asked(_) => self.at_pace(stripe::STEP.min(file.stamp().size), || copy(from))?,
+                Leaves::Asked(..) => {
+                    self.at_pace(claim, stripe::STEP.min(file.stamp().size), || copy(from))?
+                }
             };
             bytes += step.bytes;
             at = step.next;
             match leaves {
                 Leaves::Full => self.keep_pace(rate, begun, bytes)?,
-                Leaves::Asked(copied) => copied(bytes),
+                Leaves::Asked(request, copied) => {
+                    copied(bytes);
+                    if !self.is_open_request(request) {
+                        return Err(WITHDRAWN.to_owned());
+                    }
+                }
             }
         }
         // The longer this waits, the more has changed again, and for what is left at the end writers wait: it keeps the rate by itself.

@@ -19,7 +19,6 @@ const CLOSE: u64 = 16 << 20;
 const SUBJECT: &str = "protect ";
 const THEN: &str = "--then";
 const POOL: &str = "--pool";
-const NO_ROOM: &str = "too few targets have room for it: see `thermo target ls`; it stays as it is";
 const DOWN: &str = "targets are down, and too few others have room for it";
 
 /// What a request is about: the options of `thermo protect`.
@@ -73,7 +72,6 @@ impl From<Unfinished> for Stop {
     fn from(why: Unfinished) -> Self {
         match why {
             Unfinished::Targets(e) => e.into(),
-            Unfinished::Objects(FsError::NoSpace) => Self::Failed(NO_ROOM.to_owned()),
             Unfinished::Objects(e) => Self::Later(format!("its new objects are not made: {e}")),
             Unfinished::Later(why) => Self::Later(why),
             Unfinished::Failed(why) => Self::Failed(why),
@@ -82,11 +80,12 @@ impl From<Unfinished> for Stop {
 }
 
 impl Stop {
-    /// What becomes of a file that is where it was, while targets are `down` or not.
-    fn after(why: Unfinished, down: bool) -> Self {
+    /// What becomes of a file that is where it was, while targets are `down` or not; `no_room` says for people which others have none.
+    fn after(why: Unfinished, down: bool, no_room: impl FnOnce() -> String) -> Self {
         match why {
             // One that is down may come back.
             Unfinished::Objects(FsError::NoSpace) if down => Self::Later(DOWN.to_owned()),
+            Unfinished::Objects(FsError::NoSpace) => Self::Failed(no_room()),
             why => why.into(),
         }
     }
@@ -136,7 +135,7 @@ impl Node {
         }
         let claim = self.movers.claims.take(object);
         let far = self.catalog.far(object).map_err(told)?.ok_or("it has left its targets".to_owned())?;
-        if far.rule() == *rule {
+        if far.rule() == *rule && self.lies_in_pool(&far).map_err(told)? {
             return Ok(());
         }
         let copy = |file: &Arc<FarFile>| Ok(self.copy_far(request, file, object, rule, &claim));
@@ -175,7 +174,8 @@ impl Node {
         rule: &LayoutRule,
         copy: impl FnOnce(Arc<FarFile>, ObjectId) -> Result<(), Unfinished>,
     ) -> Result<(), Stop> {
-        let stop = |why| Stop::after(why, self.is_any_down(rule.pool.as_deref()));
+        let pool = rule.pool.as_deref();
+        let stop = |why| Stop::after(why, self.is_any_down(pool), || self.no_room_for_it(pool));
         let (new, far) = self.make_far(rule).map_err(|e| stop(Unfinished::Objects(e)))?;
         let file = self.far_file_at(ino, new, far, ObjectStamp::default());
         // Later parts of its layout are made while it is copied.
@@ -285,10 +285,11 @@ mod tests {
     #[test]
     fn a_layout_without_room_waits_while_targets_are_down_and_fails_when_all_are_there() {
         let full = || Unfinished::Objects(FsError::NoSpace);
-        assert_eq!(Stop::after(full(), true), Stop::Later(DOWN.to_owned()));
-        assert_eq!(Stop::after(full(), false), Stop::Failed(NO_ROOM.to_owned()));
+        let no_room = || "no room".to_owned();
+        assert_eq!(Stop::after(full(), true, no_room), Stop::Later(DOWN.to_owned()));
+        assert_eq!(Stop::after(full(), false, no_room), Stop::Failed(no_room()));
         let withdrawn = Unfinished::Failed("withdrawn".to_owned());
-        assert_eq!(Stop::after(withdrawn, true), Stop::Failed("withdrawn".to_owned()));
+        assert_eq!(Stop::after(withdrawn, true, no_room), Stop::Failed("withdrawn".to_owned()));
     }
 
     #[test]

@@ -109,6 +109,30 @@ impl Node {
         Ok(told)
     }
 
+    /// The same without those that are down, as far as this node knows it by itself.
+    pub(crate) fn own_target_warnings(&self) -> Result<Vec<String>, Failure> {
+        Ok([self.refused_targets(), self.pressed_targets(), self.pool_warnings()?].concat())
+    }
+
+    /// The same, and on a host that holds no names what the node tells that does: it keeps the records of targets and their pools.
+    pub(crate) fn all_target_warnings(&self) -> Result<Vec<String>, Failure> {
+        let mut told = self.own_target_warnings()?;
+        let Some(own) = self.membership()?.filter(|own| !own.holds_names()) else { return Ok(told) };
+        match self.ask_of_names(&own, Call::RefusedTargets) {
+            Ok(Reply::RefusedTargets(theirs)) => {
+                let new: Vec<String> = theirs.into_iter().filter(|one| !told.contains(one)).collect();
+                told.extend(new);
+            }
+            Ok(_) => {
+                let message = "warnings of targets were asked for, and something else came";
+                return Err(failure(ErrorClass::Bug, message));
+            }
+            // The targets themselves may have been told a moment ago.
+            Err(e) => told.push(format!("what the node that holds the names warns of is not known: {e}")),
+        }
+        Ok(told)
+    }
+
     /// When a target was heard of last. Of nodes that take turns none was heard before its turn began, however long nobody served.
     fn heard(&self, target: &Target, now: Time) -> Time {
         let begun = now.as_nanos().saturating_sub(self.started.elapsed().as_nanos() as i64);

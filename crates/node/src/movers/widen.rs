@@ -129,7 +129,7 @@ impl Node {
             let nobody_uses_it = file.uses_end();
             let recorded = self.catalog.widen(object, &grown, self.movers.is_reserved(object));
             if refused < REFUSALS && matches!(recorded, Err(CatalogError::Refused { .. })) {
-                // Or a target is to be emptied by now.
+                // Or a target is to be emptied by now, or has left the pool.
                 refused += 1;
                 continue;
             }

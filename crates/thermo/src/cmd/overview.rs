@@ -88,6 +88,8 @@ fn state(status: &MemberStatus, utc: bool) -> String {
         (MemberState::Away(_), None) => "away".into(),
         (MemberState::TakesNoCalls, Some(heard)) => format!("heard {}", time(heard, utc)),
         (MemberState::TakesNoCalls, None) => "-".into(),
+        (MemberState::NotAsked, Some(heard)) => format!("not asked in time, heard {}", time(heard, utc)),
+        (MemberState::NotAsked, None) => "not asked in time".into(),
     }
 }
 
