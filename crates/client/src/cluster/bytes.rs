@@ -128,6 +128,7 @@ impl Shared {
         exact: bool,
     ) -> FsResult<usize> {
         let file = self.table.get(handle)?;
+        self.settle_copies(&file)?;
         let append = file.flags.append && !exact;
         if append {
             // Only the node knows where the end is.
@@ -138,7 +139,6 @@ impl Shared {
             return Ok(kept);
         }
         self.land_in(&file, offset..offset.saturating_add(data.len() as u64));
-        self.settle_copies(&file)?;
         let differ = match self.write_copies(&file, offset, data)? {
             Wrote::All => return Ok(data.len()),
             Wrote::Nothing => false,

@@ -40,6 +40,8 @@ pub(super) struct Copies {
     order: Order,
     /// Copies may differ, and the node could not be told.
     untold: AtomicBool,
+    /// Rights that are being ended: until they are there is no other one.
+    ending: AtomicU32,
 }
 
 /// What became of a write to all copies.
@@ -229,11 +231,7 @@ impl Shared {
         });
         drop(entered);
         match failed {
-            None if !whole => {
-                copies.drop_right(&right, copies.failed());
-                self.end_copies(file, false)?;
-                Ok(Wrote::Some)
-            }
+            None if !whole => self.give_up(file, &right).map(|()| Wrote::Some),
             None => {
                 copies.failures.store(0, Ordering::Relaxed);
                 written.map(|_| Wrote::All)
@@ -248,11 +246,19 @@ impl Shared {
                     "inode {}: not all of its copies were written: {e}; the node writes",
                     file.ino
                 );
-                copies.drop_right(&right, copies.failed());
-                self.end_copies(file, false)?;
-                Ok(Wrote::Some)
+                self.give_up(file, &right).map(|()| Wrote::Some)
             }
         }
+    }
+
+    /// Not all copies took what was written with a right: it is ended before anything else is written.
+    fn give_up(&self, file: &Arc<OpenFile>, right: &Arc<Right>) -> FsResult<()> {
+        let copies = &file.inode.copies;
+        copies.ending.fetch_add(1, Ordering::AcqRel);
+        copies.drop_right(right, copies.failed());
+        let ended = self.end_copies(file, false);
+        copies.ending.fetch_sub(1, Ordering::AcqRel);
+        ended
     }
 
     /// Nothing of what was written before comes to any copy later, if it counts. `differ`: nobody writes it anew, so that copies may differ.
@@ -287,14 +293,13 @@ impl Shared {
                 return Some(right.clone());
             }
             State::Served(until) if asked < *until => return None,
+            _ if copies.ending.load(Ordering::Acquire) > 0 => return None,
             State::Right(right) => Some(right.clone()),
             _ => None,
         };
         let got = self.ask_for_copies(file).map_err(|e| e.to_string());
         let got = got.and_then(|found| found.map(|found| self.right(file, &found, asked)).transpose());
-        if let Some(old) = old {
-            old.dead.store(true, Ordering::Release);
-        }
+        old.iter().for_each(|old| old.dead.store(true, Ordering::Release));
         let (next, right) = match got.map(|got| got.map(Arc::new)) {
             Ok(Some(right)) => (State::Right(right.clone()), Some(right)),
             Ok(None) => (State::Served(now() + AGAIN), None),
@@ -303,7 +308,9 @@ impl Shared {
                 (copies.failed(), None)
             }
         };
-        copies.order.begin();
+        if right.is_some() || old.is_some() {
+            copies.order.begin();
+        }
         *state = next;
         right
     }

@@ -1,14 +1,18 @@
 //! How the whole cluster is, as `thermo status` shows it: what other calls tell of its parts, gathered at the node that holds the names.
 
 use crate::Node;
-use crate::cluster::{member_id, report};
+use crate::cluster::{Own, member_id, report};
 use crate::error::{failure, refused};
 use std::collections::BTreeMap;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
 use types::*;
 use wire::{
     Call, ClusterStatus, Failure, MemberReport, MemberState, MemberStatus, Reply, TurnState, TurnsView,
 };
 
+/// How long is waited for a node that holds names to say that it is there.
+const ANSWERS: Duration = Duration::from_secs(2);
 /// Most requests that are told.
 const MOVES: usize = 100;
 
@@ -17,6 +21,7 @@ impl Node {
     pub(super) fn cluster_status(&self) -> Result<ClusterStatus, Failure> {
         let own = self.in_cluster()?;
         if !own.holds_names() {
+            self.names_answer(&own)?;
             return match self.ask_of_names(&own, Call::ClusterStatus)? {
                 Reply::ClusterStatus(status) => Ok(*status),
                 _ => Err(failure(ErrorClass::Bug, "the cluster was asked for, and something else came")),
@@ -53,6 +58,22 @@ impl Node {
             subsystems: self.junction_views()?,
             warnings,
         })
+    }
+
+    /// Whether the node that holds the names answers at all: what it has to ask others may take longer than anybody would wait for one that does not.
+    fn names_answer(&self, own: &Arc<Own>) -> Result<(), Failure> {
+        let (Some(node), own) = (self.movers.node(), own.clone()) else { return Ok(()) };
+        let (tell, told) = mpsc::channel();
+        let ask = move || _ = tell.send(node.ask_of_names(&own, Call::Subsystem));
+        crate::startup::spawn(None, "ask", ask)?;
+        told.recv_timeout(ANSWERS).map_or_else(
+            |_| {
+                let why =
+                    format!("the node that holds the names has not answered for {ANSWERS:?}; see its host");
+                Err(failure(ErrorClass::Retry, why))
+            },
+            |answer| answer.map(drop),
+        )
     }
 
     /// Open requests that concern what lies on targets.

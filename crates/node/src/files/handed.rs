@@ -11,13 +11,25 @@ use types::{FsError, ObjectId};
 
 /// How long is waited for who writes or reads just now.
 const SOON: Duration = Duration::from_millis(50);
-/// So long after his right has ended whoever had it may be telling what became of his writes: as a call waits for the node, and a session outlives its connections.
-const TOLD: Duration = Duration::from_secs(120);
+/// So long after his right has ended whoever had it may be telling what became of his writes: as a call waits for the node, a session outlives its connections, and a target that does not answer is waited for before it ends.
+const TOLD: Duration = Duration::from_secs(900);
 
 impl FarFile {
     /// Somebody may write past the node, or have failed to a moment ago and be about to say what became of that.
     pub(crate) fn is_written_past(&self) -> bool {
         self.written_past.lock().is_some_and(|until| Moment::now() < until)
+    }
+
+    /// Somebody had a right to do that since it was opened.
+    pub(crate) fn was_written_past(&self) -> bool {
+        self.written_past.lock().is_some()
+    }
+
+    /// Columns that may lack what was written last, as their machines were started anew.
+    pub(crate) fn lacking(&self) -> Vec<(usize, u16)> {
+        let striped = self.striped();
+        striped.meet();
+        self.machines.note(&striped)
     }
 
     /// Somebody gets a right to write all of it past the node, until then: what this process knows of its log counts no more, and what it writes ends the right first. False:
@@ -32,7 +44,8 @@ impl FarFile {
     ) -> Result<bool, String> {
         let begins = || *self.written_past.lock() = Some(until + TOLD);
         let striped = self.striped();
-        if self.handed_over.try_lock().is_some_and(|handed| *handed) && !striped.is_writer() {
+        let fresh = !striped.is_writer() && striped.is_whole();
+        if fresh && self.handed_over.try_lock().is_some_and(|handed| *handed) {
             begins();
             return Ok(true);
         }
@@ -44,7 +57,8 @@ impl FarFile {
         if !same || self.is_torn() || place.striped.gathered() > 0 {
             return Ok(false);
         }
-        if place.striped.is_coded() {
+        // Of one that was put aside for a moment others are to be told nothing.
+        if place.striped.is_coded() || !place.striped.is_whole() {
             *place = build()?;
         }
         *handed = true;

@@ -117,7 +117,7 @@ impl Node {
         let ended = self.while_open(ino, |backing| {
             let Some(far) = backing.far() else { return Ok(()) };
             let ended = self.end_copies(far, backing.object);
-            if (differ || ended.is_err()) && far.is_written_past() {
+            if (differ || ended.is_err()) && far.was_written_past() {
                 self.copies_may_differ(ino, backing.object, far);
             }
             ended
@@ -210,10 +210,11 @@ impl Node {
 
     fn leave_one_copy(&self, far: &FarFile) -> Result<(), String> {
         let striped = far.striped();
-        let down = self.movers.down();
+        let (down, lacking) = (self.movers.down(), far.lacking());
         let mut ways: Vec<_> = striped.ways();
-        // One that answers is kept.
-        ways.sort_by_key(|(place, way)| (down.contains(&way.target) || way.channel.is_away(), *place));
+        // One that answers is kept, whose machine has lost nothing.
+        let away = |way: &stripe::Column| down.contains(&way.target) || way.channel.is_away();
+        ways.sort_by_key(|(place, way)| (lacking.contains(place), away(way), *place));
         let mut kept = BTreeSet::new();
         for ((number, column), _) in ways {
             let component = &striped.layout().components[number];

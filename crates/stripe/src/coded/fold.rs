@@ -189,16 +189,26 @@ impl Striped {
         let mut folds = Vec::new();
         for cells in batch {
             let empty = || vec![vec![0; cells.length()]; shape.k];
-            let mut data = if covered(cells) { empty() } else { read.next().unwrap_or_else(empty) };
+            let (mut data, before) = match (covered(cells), seals.remove(&cells.row)) {
+                (true, Some(seal)) => (empty(), seal),
+                (true, None) => (empty(), self.any_seal(number, coded, cells.row)?),
+                (false, known) => {
+                    let there = read.next().unwrap_or_else(empty);
+                    match known {
+                        Some(seal) if seal.matches_data(shape, cells.from / CELL, &there) => (there, seal),
+                        known => {
+                            let (data, stored) = self.as_sealed(number, coded, (view, cells), there)?;
+                            // Other parts of the row have changed in the one that is known.
+                            (data, known.unwrap_or(stored))
+                        }
+                    }
+                }
+            };
             for (unit, bytes) in data.iter_mut().enumerate() {
                 view.old.lay_over(cells.in_file(coded, unit), bytes);
             }
             let units: Vec<&[u8]> = data.iter().map(Vec::as_slice).collect();
             let parity = self.encode(number, coded, &units)?;
-            let before = match seals.remove(&cells.row) {
-                Some(seal) => seal,
-                None => self.any_seal(number, coded, cells.row)?,
-            };
             let seal = sealed(coded, before, cells.from / CELL, &units, &parity, file_end(cells));
             seals.insert(cells.row, seal.clone());
             folds.push(Fold { cells: *cells, parity, seal });

@@ -137,6 +137,11 @@ impl Seal {
         }
     }
 
+    /// Whether these are what all units of data have from cell `first` on.
+    pub(crate) fn matches_data(&self, shape: &Shape, first: usize, data: &[Vec<u8>]) -> bool {
+        data.iter().enumerate().all(|(place, bytes)| self.matches(shape, place, first, bytes))
+    }
+
     /// Whether these bytes are what the unit has from cell `first` on.
     pub(crate) fn matches(&self, shape: &Shape, place: usize, first: usize, bytes: &[u8]) -> bool {
         bytes

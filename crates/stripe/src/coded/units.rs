@@ -92,6 +92,48 @@ impl Striped {
     /// # Errors
     /// `Lost`, `Mover`.
     pub(super) fn complete(&self, number: usize, coded: &Coded, view: &View, cells: &Cells) -> Result<Units> {
+        self.complete_sealed(number, coded, view, cells).map(|(units, _)| units)
+    }
+
+    /// What the units of data of a row were before something is laid over them, and its seal: `data` as the columns have it, if that is what was sealed. A machine that was
+    /// started anew may have lost what was written last: then computed from the others. What nobody sealed (who wrote it is gone, and nobody was told that it is there) is
+    /// taken as it lies there.
+    ///
+    /// # Errors
+    /// `Mover`.
+    pub(super) fn as_sealed(
+        &self,
+        number: usize,
+        coded: &Coded,
+        (view, cells): (&View, &Cells),
+        data: Vec<Vec<u8>>,
+    ) -> Result<(Vec<Vec<u8>>, Seal)> {
+        let (mut first, mut failed) = (None, None);
+        for journal in self.journals(number, coded) {
+            match self.read_seal(coded, &journal, cells.row) {
+                Ok(seal) if seal.matches_data(&coded.shape, cells.from / CELL, &data) => {
+                    return Ok((data, seal));
+                }
+                Ok(seal) => first = first.or(Some(seal)),
+                Err(e) => failed = Some(self.failed(number, journal.column, e)),
+            }
+        }
+        match (self.complete_sealed(number, coded, view, cells), first) {
+            (Ok((units, seal)), _) => Ok((units.into_iter().take(coded.shape.k).flatten().collect(), seal)),
+            (Err(StripeError::Lost { .. }), Some(first)) => Ok((data, first)),
+            (Err(e), Some(_)) => Err(e),
+            (Err(e), None) => Err(failed.unwrap_or(e)),
+        }
+    }
+
+    /// All units of a row as its seal says, and that seal.
+    fn complete_sealed(
+        &self,
+        number: usize,
+        coded: &Coded,
+        view: &View,
+        cells: &Cells,
+    ) -> Result<(Units, Seal)> {
         let shape = &coded.shape;
         let tickets = self.ask_units(number, coded, cells, 0..shape.n());
         let Taken { mut units, mut why } = self.take_units(number, coded, cells, tickets)?;
@@ -121,7 +163,7 @@ impl Striped {
                     unit.as_ref().is_some_and(|bytes| seal.matches(shape, place, first, bytes))
                 });
             if whole {
-                return Ok(good);
+                return Ok((good, seal));
             }
         }
         Err(StripeError::Lost { offset: shape.row_start(cells.row), found, needed: shape.k, last: why })
