@@ -2,23 +2,79 @@
 //!
 //! What is being told counts as told only when the node has answered: who syncs meanwhile tells it too. So nobody waits for a call that
 //! another thread makes, which may be one to a node that is dead, and nobody says that something is safe of which the node has not heard.
+//!
+//! Who makes a file shorter elsewhere has our rights to write at its targets ended before: with the next ones comes the length of then. What the node said before somebody here
+//! made it shorter, or while he did, says nothing ([`Cuts`]).
 
 use parking_lot::Mutex;
+use std::cmp::Ordering as CmpOrdering;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use stripe::Machines;
 
 /// What is known of the length; `H` is through what it was written.
 pub(crate) struct Length<H> {
     untold: Mutex<Untold<H>>,
-    /// A length that the node knows (bytes).
-    known: AtomicU64,
-    /// How often it was set, as the node said last: if that changes, what we know of it says nothing.
-    cuts: AtomicU64,
+    known: Mutex<Known>,
+    /// Those that this host, or this program, makes itself.
+    own: Arc<Cuts>,
     /// Writes so far.
     writes: AtomicU64,
     /// What has the writes that are not known to be durable.
     pub(crate) machines: Machines,
+}
+
+/// What the node has said.
+#[derive(Default)]
+struct Known {
+    /// A length that it knows (bytes).
+    size: u64,
+    /// How often it was set: if that changes, what we know of it says nothing.
+    cuts: u64,
+    /// After how many cuts here it was asked; None: one was under way.
+    asked: Option<u64>,
+}
+
+/// A question that the node answers with the length, from before it is asked.
+#[derive(Clone, Copy)]
+pub(crate) struct Asked(Option<u64>);
+
+impl Asked {
+    /// By who had not opened the file: somebody else here may have, and may have cut it meanwhile.
+    pub(crate) const BEFORE_IT_WAS_OPEN: Self = Self(None);
+}
+
+/// Cuts that are made here, through the node.
+#[derive(Debug, Default)]
+pub(crate) struct Cuts {
+    begun: AtomicU64,
+    under_way: AtomicUsize,
+}
+
+/// Until this is dropped a cut is under way.
+#[must_use]
+pub(crate) struct Cutting(Arc<Cuts>);
+
+impl Cuts {
+    /// To be called when the cut has its number, before it is asked for.
+    pub(crate) fn begin(self: &Arc<Self>) -> Cutting {
+        self.under_way.fetch_add(1, Ordering::AcqRel);
+        self.begun.fetch_add(1, Ordering::AcqRel);
+        Cutting(self.clone())
+    }
+
+    /// How many there were; None: one is under way.
+    fn quiet(&self) -> Option<u64> {
+        let begun = self.begun.load(Ordering::Acquire);
+        (self.under_way.load(Ordering::Acquire) == 0).then_some(begun)
+    }
+}
+
+impl Drop for Cutting {
+    fn drop(&mut self) {
+        self.0.under_way.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 /// Writes that the node has not answered to.
@@ -63,13 +119,7 @@ impl<H> Part<H> {
 
 impl<H> Default for Length<H> {
     fn default() -> Self {
-        Self {
-            untold: Mutex::new(Untold { now: 0, parts: BTreeMap::new() }),
-            known: AtomicU64::new(0),
-            cuts: AtomicU64::new(0),
-            writes: AtomicU64::new(0),
-            machines: Machines::default(),
-        }
+        Self::new(Arc::default())
     }
 }
 
@@ -99,43 +149,59 @@ impl<H> Untold<H> {
     }
 }
 
+impl<H> Length<H> {
+    /// Of a file that is cut here as this counts, perhaps with others.
+    pub(crate) fn new(own: Arc<Cuts>) -> Self {
+        Self {
+            untold: Mutex::new(Untold { now: 0, parts: BTreeMap::new() }),
+            known: Mutex::default(),
+            own,
+            writes: AtomicU64::new(0),
+            machines: Machines::default(),
+        }
+    }
+}
+
 impl<H: Clone> Length<H> {
-    /// The node has said how long the file is (bytes).
-    pub(crate) fn is(&self, size: u64) {
-        self.known.store(size, Ordering::Release);
+    /// Somebody here makes it shorter, or longer: what is known says nothing until this is dropped. To be called when that call has its number.
+    pub(crate) fn cutting(&self) -> Cutting {
+        self.own.begin()
     }
 
-    /// The node has said how long the file is (bytes), and how often that was set.
-    pub(crate) fn found(&self, size: u64, cuts: u64) {
-        self.cuts.store(cuts, Ordering::Release);
-        self.is(size);
+    /// The node is about to be asked.
+    pub(crate) fn asks(&self) -> Asked {
+        Asked(self.own.quiet())
+    }
+
+    /// The node has said how long the file is (bytes), or that it is at least so long, and how often that was set. Answers may come in another order than they were given.
+    pub(crate) fn found(&self, asked: Asked, size: u64, cuts: u64) {
+        let mut known = self.known.lock();
+        let size = match cuts.cmp(&known.cuts) {
+            CmpOrdering::Less => 0,
+            CmpOrdering::Equal if known.asked == asked.0 => size.max(known.size),
+            _ => size,
+        };
+        *known = Known { size, cuts, asked: asked.0 };
     }
 
     /// A length that the node knows (bytes).
     pub(crate) fn known(&self) -> u64 {
-        self.known.load(Ordering::Acquire)
-    }
-
-    /// The same as [`Length::found`], by who may have made it longer since it was said.
-    pub(crate) fn grown(&self, size: u64, cuts: u64) {
-        match self.cuts.swap(cuts, Ordering::AcqRel) == cuts {
-            true => drop(self.known.fetch_max(size, Ordering::AcqRel)),
-            false => self.is(size),
-        }
+        let known = self.known.lock();
+        if known.asked.is_some() && known.asked == self.own.quiet() { known.size } else { 0 }
     }
 
     /// Something is written from now on: also if that fails, some bytes may be there.
     pub(crate) fn writing(&self, by: H) -> Writing {
-        let cuts = self.cuts.load(Ordering::Acquire);
+        let cuts = self.known.lock().cuts;
         self.untold.lock().note(Part { by, end: 0, cuts });
         self.writes.fetch_add(1, Ordering::AcqRel);
         Writing { cuts }
     }
 
-    /// It is written up to `end` (bytes); true: the node is to be told before that is answered, since the file has become longer.
+    /// It is written up to `end` (bytes); true: the node is to be told before that is answered, since the file may have become longer.
     pub(crate) fn written(&self, by: H, writing: Writing, end: u64) -> bool {
         self.untold.lock().note(Part { by, end, cuts: writing.cuts });
-        end > self.known.load(Ordering::Acquire)
+        end > self.known()
     }
 
     /// Tells the node what it has not said yet that it knows; true if there was something. `tell` gets through what it was written, the last
@@ -164,16 +230,15 @@ impl<H: Clone> Length<H> {
             (untold.now - 1, by, all.end, all.cuts)
         };
         let news = News { end, cuts, machines: self.machines.known() };
+        let asked = self.asks();
         match tell(&by, &news) {
             Ok(Some(now)) => {
                 let mut untold = self.untold.lock();
                 untold.parts = untold.parts.split_off(&(upto + 1));
                 drop(untold);
                 self.machines.told(&news.machines);
-                match (self.cuts.swap(now, Ordering::AcqRel), cuts) == (now, now) {
-                    true => drop(self.known.fetch_max(end, Ordering::AcqRel)),
-                    false => self.is(0),
-                }
+                let end = if cuts == now { end } else { 0 };
+                self.found(asked, end, now);
                 Ok(true)
             }
             other => {
@@ -223,7 +288,7 @@ mod tests {
     #[test]
     fn who_syncs_while_another_thread_tells_the_node_tells_it_too() {
         let length = Length::default();
-        length.found(0, 1);
+        length.found(length.asks(), 0, 1);
         assert!(length.written(7, length.writing(7), 100));
         let (asked, other) = bounded(0);
         let (answer, answered) = bounded::<Told>(0);
@@ -252,7 +317,7 @@ mod tests {
     #[test]
     fn what_could_not_be_told_is_told_again_as_one() {
         let length = Length::default();
-        length.found(0, 1);
+        length.found(length.asks(), 0, 1);
         for n in 1..4 {
             length.written(n, length.writing(n), 10 * u64::from(n));
             assert_eq!(told(&length, Err("nobody answers")).map(|(_, end, _)| end), Some(10 * u64::from(n)));
@@ -266,7 +331,7 @@ mod tests {
     #[test]
     fn a_write_from_before_a_cut_tells_that_it_is_from_before() {
         let length = Length::default();
-        length.found(1000, 1);
+        length.found(length.asks(), 1000, 1);
         let before = length.writing(7);
         // Somebody else sets the length; a write of another thread is answered so.
         length.written(8, length.writing(8), 10);
@@ -278,5 +343,36 @@ mod tests {
         assert_eq!((by, end, cuts), (vec![8], 900, 0), "not all of it is from after the cut");
         length.written(8, length.writing(8), 30);
         assert_eq!(told(&length, Ok(Some(2))), Some((vec![8], 30, 2)));
+    }
+
+    #[test]
+    fn what_was_said_before_a_cut_or_while_one_is_made_here_says_nothing_behind_it() {
+        let length = Length::<u32>::default();
+        let asked = length.asks();
+        length.found(asked, 1000, 1);
+        assert_eq!(length.known(), 1000);
+        length.found(asked, 900, 1);
+        assert_eq!(length.known(), 1000, "that was said before");
+        // Somebody else cuts it; what was said before that comes later.
+        length.found(asked, 50, 2);
+        assert_eq!(length.known(), 50);
+        length.found(asked, 1000, 1);
+        assert_eq!(length.known(), 0);
+        length.found(asked, 60, 2);
+        assert_eq!(length.known(), 60);
+        // Now somebody here.
+        let cut = length.cutting();
+        assert_eq!(length.known(), 0);
+        length.found(asked, 60, 2);
+        let meanwhile = length.asks();
+        length.found(meanwhile, 60, 2);
+        assert_eq!(length.known(), 0);
+        drop(cut);
+        length.found(meanwhile, 60, 2);
+        assert_eq!(length.known(), 0, "it was asked during the cut");
+        length.found(asked, 60, 2);
+        assert_eq!(length.known(), 0, "it was asked before the cut");
+        length.found(length.asks(), 40, 3);
+        assert_eq!(length.known(), 40);
     }
 }

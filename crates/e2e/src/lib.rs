@@ -15,4 +15,4 @@ mod trees;
 pub use bed::{Bed, can_mount, thermo};
 pub use network::{Network, Way};
 pub use starter::Starter;
-pub use trees::{digest, digests, make_files, noise};
+pub use trees::{digest, digests, make_files, noise, put};

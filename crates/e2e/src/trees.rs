@@ -4,6 +4,7 @@ use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Read;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 /// Bytes that do not compress and differ for each seed (SplitMix64).
@@ -16,6 +17,14 @@ pub fn noise(seed: u64, length: usize) -> Vec<u8> {
         z ^ (z >> 31)
     });
     words.flat_map(u64::to_le_bytes).take(length).collect()
+}
+
+/// Writes into a file, and into what it is to be then.
+pub fn put(file: &File, model: &mut Vec<u8>, at: u64, bytes: &[u8]) {
+    file.write_all_at(bytes, at).unwrap();
+    let end = at as usize + bytes.len();
+    model.resize(model.len().max(end), 0);
+    model[at as usize..end].copy_from_slice(bytes);
 }
 
 /// Makes `count` files of odd lengths around `length` in directories of 50.

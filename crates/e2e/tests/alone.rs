@@ -1,9 +1,10 @@
 //! Small writes of one host that stay in its memory for a moment while nobody else has the file open.
 
+use client::native::{OpenOptions as NativeOptions, Options as NativeWays, Session};
 use e2e::cluster::{lies_on, up};
 use e2e::hosts::Hosts;
-use e2e::noise;
-use e2e::{Bed, Starter, can_mount};
+use e2e::{Bed, Starter, can_mount, noise, put};
+use posix::random::Random;
 use rustix::process::Signal;
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
@@ -474,6 +475,71 @@ fn a_check_finds_nothing_wrong_with_what_is_written_and_closed_meanwhile() {
     hosts.first().check();
 }
 
+/// Who writes within a length that he knows from before somebody else has made the file shorter makes it longer; also a native program, and when the first node was
+/// started anew since it told the length.
+#[test]
+fn what_is_written_behind_where_another_host_has_cut_a_file_is_part_of_it_at_once() {
+    if !can_mount("writing behind a cut") {
+        return;
+    }
+    let hosts = Hosts::new("0");
+    let first = hosts.first();
+    let [here, there] = file(&hosts, "file");
+    let one = writer(&there);
+    let mut at_end = OpenOptions::new().append(true).open(&there).unwrap();
+    for pass in 0..4 {
+        let mut model = noise(pass, 300_000);
+        one.write_all_at(&model, 0).unwrap();
+        one.write_all_at(&model[..70_000], 0).unwrap();
+        if pass == 3 {
+            let start = Starter::of(first);
+            first.kill();
+            start.now();
+            first.ok([OsStr::new("mount"), first.mount().as_os_str()]);
+            first.wait("the targets", || up(first).len() == 3);
+        }
+        let cut = OpenOptions::new().write(true).open(&here).unwrap();
+        cut.set_len(10_000).unwrap();
+        model.truncate(10_000);
+        if pass % 2 == 0 {
+            drop(cut);
+        }
+        put(&one, &mut model, 9_000, &noise(100 + pass, 90_000));
+        assert_eq!(fs::metadata(&here).unwrap().len(), 99_000, "pass {pass}: at the first host");
+        cut_at(&there, &mut model, 20_000);
+        put(&one, &mut model, 18_000, &noise(200 + pass, 70_000));
+        assert_eq!(fs::metadata(&here).unwrap().len(), 88_000, "pass {pass}: behind its own cut");
+        at_end.write_all(&noise(300 + pass, 5_000)).unwrap();
+        model.extend_from_slice(&noise(300 + pass, 5_000));
+        assert!(fs::read(&here).unwrap() == model, "pass {pass}");
+    }
+    let nothing_held = NativeWays { read_ahead: 0, write_behind: 0, ..NativeWays::default() };
+    let session = Session::connect_with(&first.state().join("control.sock"), nothing_held).unwrap();
+    let path = Path::new("/").join(here.strip_prefix(first.mount()).unwrap());
+    let program = session.open(path, NativeOptions::new().read(true).write(true)).unwrap();
+    let mut model = noise(50, 300_000);
+    program.write_at(&model, 0).unwrap();
+    program.write_at(&model[..70_000], 0).unwrap();
+    for (cut, length) in [(&there, 10_000), (&here, 20_000)] {
+        cut_at(cut, &mut model, length);
+        let (at, bytes) = (length as u64 - 1_000, noise(60 + length as u64, 90_000));
+        program.write_at(&bytes, at).unwrap();
+        model.truncate(at as usize);
+        model.extend_from_slice(&bytes);
+        assert!(fs::read(&there).unwrap() == model, "a native program, behind a cut to {length}");
+    }
+    program.set_len(5_000).unwrap();
+    program.write_at(&model[4_000..6_000], 4_000).unwrap();
+    assert!(fs::read(&there).unwrap() == model[..6_000], "behind its own cut");
+    drop((program, one, at_end));
+    first.check();
+}
+
+fn cut_at(path: &Path, model: &mut Vec<u8>, length: usize) {
+    OpenOptions::new().write(true).open(path).unwrap().set_len(length as u64).unwrap();
+    model.truncate(length);
+}
+
 /// Random calls on one file at one host, which the other one looks at now and then.
 #[test]
 fn what_one_host_does_to_a_file_in_any_order_is_what_everybody_reads() {
@@ -486,9 +552,9 @@ fn what_one_host_does_to_a_file_in_any_order_is_what_everybody_reads() {
         let mut model = fs::read(&here).unwrap();
         let (mut one, other) = (writer(&there), writer(&there));
         let mut at_end = OpenOptions::new().append(true).open(&there).unwrap();
-        let mut random = Random(seed * 7 + 1);
+        let mut random = Random::new(seed * 7 + 1);
         for step in 0..400 {
-            let at = random.below(model.len() as u64 + 1);
+            let at = random.below(model.len() + 1) as u64;
             match random.below(40) {
                 0 => {
                     assert!(fs::read(&here).unwrap() == model, "seed {seed}, step {step}: at the first host")
@@ -510,7 +576,7 @@ fn what_one_host_does_to_a_file_in_any_order_is_what_everybody_reads() {
                     cut.set_len(at).unwrap();
                 }
                 6..=12 => {
-                    let mut found = vec![0; random.below(20_000).min(model.len() as u64 - at) as usize];
+                    let mut found = vec![0; random.below(20_000).min(model.len() - at as usize)];
                     other.read_exact_at(&mut found, at).unwrap();
                     assert!(
                         found == model[at as usize..][..found.len()],
@@ -520,7 +586,7 @@ fn what_one_host_does_to_a_file_in_any_order_is_what_everybody_reads() {
                 13 | 14 => put(&one, &mut model, at, &noise(step, 200_000)),
                 n => {
                     let through = if n % 2 == 0 { &one } else { &other };
-                    put(through, &mut model, at, &noise(step, 1 + random.below(9_000) as usize));
+                    put(through, &mut model, at, &noise(step, 1 + random.below(9_000)));
                 }
             }
         }
@@ -528,23 +594,4 @@ fn what_one_host_does_to_a_file_in_any_order_is_what_everybody_reads() {
         assert!(fs::read(&here).unwrap() == model, "seed {seed}: at the end");
     }
     hosts.first().check();
-}
-
-/// Xorshift (Marsaglia 2003).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % limit
-    }
-}
-
-fn put(file: &File, model: &mut Vec<u8>, at: u64, bytes: &[u8]) {
-    file.write_all_at(bytes, at).unwrap();
-    let end = at as usize + bytes.len();
-    model.resize(model.len().max(end), 0);
-    model[at as usize..end].copy_from_slice(bytes);
 }

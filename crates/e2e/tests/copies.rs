@@ -2,8 +2,8 @@
 
 use e2e::cluster::{columns, deep_findings, lies_on, wait_for_close, wait_for_mending, words};
 use e2e::hosts::Hosts;
-use e2e::noise;
-use e2e::{Bed, Starter, can_mount};
+use e2e::{Bed, Starter, can_mount, noise, put};
+use posix::random::Random;
 use rustix::process::Signal;
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
@@ -264,13 +264,13 @@ fn what_one_host_does_to_copies_in_any_order_is_what_everybody_reads() {
     let hosts = Hosts::new("0");
     for layout in [COPIES, CODED] {
         let ([here, there], mut one, mut model) = written_there(&hosts, layout);
-        let mut random = Random(11);
+        let mut random = Random::new(11);
         let end = Instant::now() + Duration::from_secs(6);
         let mut step = 0;
         while Instant::now() < end || step < 200 {
             step += 1;
-            let at = random.below(model.len() as u64 + 1);
-            let length = (1 + random.below(PIECE as u64)) as usize;
+            let at = random.below(model.len() + 1) as u64;
+            let length = 1 + random.below(PIECE);
             match random.below(60) {
                 0 => assert!(fs::read(&here).unwrap() == model, "step {step}: at the first host"),
                 1 => {
@@ -297,23 +297,4 @@ fn what_one_host_does_to_copies_in_any_order_is_what_everybody_reads() {
         all_copies_are(&hosts, &here, &model);
     }
     hosts.first().check();
-}
-
-/// Xorshift (Marsaglia 2003).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % limit
-    }
-}
-
-fn put(file: &File, model: &mut Vec<u8>, at: u64, bytes: &[u8]) {
-    file.write_all_at(bytes, at).unwrap();
-    let end = at as usize + bytes.len();
-    model.resize(model.len().max(end), 0);
-    model[at as usize..end].copy_from_slice(bytes);
 }

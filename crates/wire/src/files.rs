@@ -476,6 +476,16 @@ impl FileCall {
         first.into_iter().chain(second)
     }
 
+    /// The inode that the call itself names and whose length it sets: who makes it takes no length of it for given meanwhile, and the node takes that for granted.
+    pub fn cuts(&self) -> Option<Ino> {
+        match self {
+            Self::SetAttr { ino, set: SetAttr { size: Some(_), .. } }
+            | Self::Open { ino, truncate: true, .. } => Some(*ino),
+            Self::OpenAs { ino, flags } if flags.truncate => Some(*ino),
+            _ => None,
+        }
+    }
+
     /// Whether doing it twice is not the same as once: an answer that was lost is given again, not made again.
     pub fn is_once(&self) -> bool {
         !matches!(

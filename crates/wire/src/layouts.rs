@@ -7,7 +7,7 @@ use types::*;
 /// Where the bytes of an open file lie, and the right to read and write them there for some minutes. It is a file in stripes without copies.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileLayout {
-    /// Length of the file as the node knows it (bytes).
+    /// Length of the file as the node knows it (bytes); 0 while somebody sets it.
     pub length: u64,
     /// How often the length was set since the file was opened.
     pub cuts: u64,

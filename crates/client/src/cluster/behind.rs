@@ -245,6 +245,7 @@ impl Shared {
         }
         let (shared, file) = (self.clone(), file.clone());
         self.landing.asking.run(Box::new(move || {
+            let asked = file.inode.length.asks();
             let lease = shared.lease_alone(&file);
             let mut state = file.inode.behind.state.lock();
             state.asks = false;
@@ -256,7 +257,7 @@ impl Shared {
                         && (number == state.number || !state.is_behind()) =>
                 {
                     // Longer by what was written here: that was told before it was answered.
-                    file.inode.length.grown(length, cuts);
+                    file.inode.length.found(asked, length, cuts);
                     (state.number, state.begun) = (number, begun);
                     (state.alone, state.way) = (Some(until), Some(way));
                 }

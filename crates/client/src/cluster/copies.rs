@@ -13,7 +13,7 @@ use super::direct::{Direct, layout_of};
 use super::lent::{now, pause, redundancy};
 use super::table::OpenFile;
 use super::{Shared, groups::Kind};
-use crate::length::Telling;
+use crate::length::{Asked, Telling};
 use data::{CAPABILITY_LEN, Capability, CapabilityKey};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::sync::Arc;
@@ -284,7 +284,7 @@ impl Shared {
     fn right_to_copies(self: &Arc<Self>, file: &Arc<OpenFile>) -> Option<Arc<Right>> {
         let copies = &file.inode.copies;
         let mut state = copies.state.lock();
-        let asked = now();
+        let (asked, length) = (now(), file.inode.length.asks());
         let old = match &*state {
             State::Right(right) if right.is_good() => {
                 if asked >= right.term.lock().renewed && !right.renewing.swap(true, Ordering::AcqRel) {
@@ -298,7 +298,8 @@ impl Shared {
             _ => None,
         };
         let got = self.ask_for_copies(file).map_err(|e| e.to_string());
-        let got = got.and_then(|found| found.map(|found| self.right(file, &found, asked)).transpose());
+        let got =
+            got.and_then(|found| found.map(|found| self.right(file, &found, (asked, length))).transpose());
         old.iter().for_each(|old| old.dead.store(true, Ordering::Release));
         let (next, right) = match got.map(|got| got.map(Arc::new)) {
             Ok(Some(right)) => (State::Right(right.clone()), Some(right)),
@@ -342,7 +343,12 @@ impl Shared {
         }
     }
 
-    fn right(&self, file: &OpenFile, found: &CopiesLayout, asked: Duration) -> Result<Right, String> {
+    fn right(
+        &self,
+        file: &OpenFile,
+        found: &CopiesLayout,
+        (asked, length): (Duration, Asked),
+    ) -> Result<Right, String> {
         let mut generation = None;
         for (_, access) in columns(found) {
             let (capability, _) = decoded(access)?;
@@ -355,7 +361,7 @@ impl Shared {
         let ways = self.quick_ways.columns(parts.iter().map(|part| &part.access))?;
         let layout = layout_of(parts.iter().map(|part| (&part.access, redundancy(part))));
         let striped = Striped::open_with(layout, ways, None).map_err(|e| e.to_string())?;
-        file.inode.length.grown(found.lent.length, found.cuts);
+        file.inode.length.found(length, found.lent.length, found.cuts);
         let (term, dead) = (Mutex::new(Term::of(found, asked)), AtomicBool::new(false));
         Ok(Right { direct: Direct::new(striped), generation, term, dead, renewing: AtomicBool::new(false) })
     }

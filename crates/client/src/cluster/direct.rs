@@ -6,7 +6,7 @@
 use super::Shared;
 use super::groups::Kind;
 use super::table::{OpenFile, OpenInode};
-use crate::length::{News, Telling};
+use crate::length::{Asked, News, Telling};
 use layout::{Component, Layout, Redundancy};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -62,6 +62,15 @@ impl Direct {
     }
 }
 
+impl OpenFile {
+    /// The node has said how long the file is, with a right. It is known as long as the right to write stands.
+    fn learn_length(&self, asked: Asked, layout: &FileLayout) {
+        if self.flags.write {
+            self.inode.length.found(asked, layout.length, layout.cuts);
+        }
+    }
+}
+
 /// Asks the node for another right when one has ended.
 struct Renewal {
     shared: Weak<Shared>,
@@ -78,11 +87,14 @@ impl Authority for Renewal {
         let (Some(shared), Some(file)) = (self.shared.upgrade(), self.file.upgrade()) else {
             return Err("the file is closed".into());
         };
+        let asked = file.inode.length.asks();
         let layout = shared.layout(Kind::Bytes, &file).map_err(|e| format!("there is no new right: {e}"))?;
         let layout = layout.ok_or("the file lies elsewhere now")?;
         if !layout.same_place(&self.layout) {
             return Err("the file lies elsewhere now".into());
         }
+        // Rights end also because somebody makes the file shorter.
+        file.learn_length(asked, &layout);
         shared.ways.columns(&layout.parts)
     }
 }
@@ -127,11 +139,15 @@ impl Shared {
         self.direct(file, &layout, None).map(|direct| Some(Arc::new(direct)))
     }
 
-    fn renewing(self: &Arc<Self>, file: &Arc<OpenFile>, layout: &FileLayout) -> FsResult<Direct> {
+    fn renewing(
+        self: &Arc<Self>,
+        file: &Arc<OpenFile>,
+        (asked, layout): (Asked, &FileLayout),
+    ) -> FsResult<Direct> {
         let (shared, open) = (Arc::downgrade(self), Arc::downgrade(file));
         let renewal = Renewal { shared, file: open, layout: layout.clone() };
         let direct = self.direct(file, layout, Some(Arc::new(renewal)))?;
-        file.inode.length.found(layout.length, layout.cuts);
+        file.learn_length(asked, layout);
         Ok(direct)
     }
 
@@ -144,9 +160,10 @@ impl Shared {
             Route::Direct(_) => false,
         };
         if asks {
+            let asked = file.inode.length.asks();
             *route = match self.layout(Kind::Bytes, file)? {
                 None => Route::Served(Instant::now()),
-                Some(layout) => Route::Direct(Arc::new(self.renewing(file, &layout)?)),
+                Some(layout) => Route::Direct(Arc::new(self.renewing(file, (asked, &layout))?)),
             };
         }
         Ok(route.clone())
@@ -154,12 +171,13 @@ impl Shared {
 
     /// The node has said, when it opened a file, where its bytes lie; None: they go through it.
     pub(super) fn lies(self: &Arc<Self>, file: &Arc<OpenFile>, layout: Option<&FileLayout>) {
-        *file.route.lock() = match layout.map(|layout| self.renewing(file, layout)) {
-            None => Route::Served(Instant::now()),
-            Some(Ok(direct)) => Route::Direct(Arc::new(direct)),
-            // Whoever reads or writes asks again, and is told why.
-            Some(Err(_)) => Route::Unknown,
-        };
+        *file.route.lock() =
+            match layout.map(|layout| self.renewing(file, (Asked::BEFORE_IT_WAS_OPEN, layout))) {
+                None => Route::Served(Instant::now()),
+                Some(Ok(direct)) => Route::Direct(Arc::new(direct)),
+                // Whoever reads or writes asks again, and is told why.
+                Some(Err(_)) => Route::Unknown,
+            };
     }
 
     fn direct(

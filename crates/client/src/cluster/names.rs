@@ -4,7 +4,7 @@ use super::ClusterFiles;
 use super::bytes::{count, done, nobody};
 use super::groups::Kind;
 use super::table::Place;
-use crate::length::Telling;
+use crate::length::{Cutting, Telling};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -25,7 +25,13 @@ impl ClusterFiles {
     fn ask_as(&self, kind: Kind, cx: &Cx, call: FileCall) -> FsResult<Reply> {
         let number = self.0.lines.number();
         self.0.memory.forget(call.changes());
+        let _cutting = self.cutting(&call);
         self.0.lines.ask_unless(kind, cx, number.value, &|| Ok(call.clone()))
+    }
+
+    /// Something open here is about to be made shorter, or longer.
+    fn cutting(&self, call: &FileCall) -> Option<Cutting> {
+        call.cuts().and_then(|ino| self.0.table.inode(ino)).map(|inode| inode.length.cutting())
     }
 
     /// Looks at something, and remembers it for as long as the node allows.
@@ -85,9 +91,10 @@ impl ClusterFiles {
     }
 
     fn opened(&self, cx: &Cx, call: &FileCall, flags: OpenFlags) -> FsResult<Opened> {
-        let mut look = None;
+        let (mut look, mut cutting) = (None, None);
         let forget = || {
             self.0.memory.forget(call.changes());
+            cutting = self.cutting(call);
             look = self.0.memory.look();
         };
         // What is made was not there just now.
@@ -166,17 +173,15 @@ impl FileApi for ClusterFiles {
             Some(0) => Kind::Opens,
             Some(_) => Kind::Tape,
         };
-        let inode = self.0.table.inode(ino);
-        if let Some(inode) = &inode {
+        if let Some(inode) = self.0.table.inode(ino) {
             // What was written before does not count as written after it.
-            self.0.land(ino, inode);
-            self.0.commit(inode, Telling::All)?;
+            self.0.land(ino, &inode);
+            self.0.commit(&inode, Telling::All)?;
         }
-        let Reply::Attr(attr) = self.ask_as(kind, cx, FileCall::SetAttr { ino, set: set.clone() })? else {
-            return Err(FsError::Io);
-        };
-        inode.iter().for_each(|inode| inode.length.is(attr.size));
-        Ok(attr)
+        match self.ask_as(kind, cx, FileCall::SetAttr { ino, set: set.clone() })? {
+            Reply::Attr(attr) => Ok(attr),
+            _ => Err(FsError::Io),
+        }
     }
 
     fn clear_set_id(&self, cx: &Cx, ino: Ino) -> FsResult<bool> {

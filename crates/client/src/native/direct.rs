@@ -7,7 +7,7 @@ use super::lanes::{Held, Lanes};
 use super::names::refused;
 use crate::ClientError;
 use crate::cluster::striped;
-use crate::length::{Length, News, Telling};
+use crate::length::{Asked, Length, News, Telling};
 use parking_lot::Mutex;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -25,7 +25,7 @@ pub struct Direct {
     lanes: Arc<Lanes>,
     held: Arc<Held>,
     way: Mutex<Way>,
-    length: Length<()>,
+    length: Arc<Length<()>>,
 }
 
 /// How bytes go now.
@@ -49,6 +49,7 @@ impl std::fmt::Debug for Direct {
 struct Renewal {
     lanes: Weak<Lanes>,
     held: Arc<Held>,
+    length: Arc<Length<()>>,
     layout: FileLayout,
 }
 
@@ -59,8 +60,13 @@ impl Authority for Renewal {
 
     fn renew(&self) -> Result<Columns, String> {
         let lanes = self.lanes.upgrade().ok_or("the session has ended")?;
+        let asked = self.length.asks();
         match lanes.layout(&self.held) {
-            Ok(Some(layout)) if layout.same_place(&self.layout) => lanes.columns(&self.held, &layout),
+            Ok(Some(layout)) if layout.same_place(&self.layout) => {
+                // Rights end also because somebody makes the file shorter.
+                self.length.found(asked, layout.length, layout.cuts);
+                lanes.columns(&self.held, &layout)
+            }
             Ok(_) => Err("the file lies elsewhere now".into()),
             Err(e) => Err(format!("there is no new right: {e}")),
         }
@@ -80,27 +86,25 @@ fn failed(error: &StripeError) -> ClientError {
 impl Direct {
     /// For a file that lies on movers; None: its bytes go through the node.
     pub fn open(lanes: &Arc<Lanes>, held: &Arc<Held>) -> Done<Option<Arc<Self>>> {
+        let length = Length::new(lanes.cuts.clone());
+        let asked = length.asks();
         let Some(layout) = lanes.layout(held)? else { return Ok(None) };
-        let direct = Self {
-            lanes: lanes.clone(),
-            held: held.clone(),
-            way: Mutex::new(Way::Unknown),
-            length: Length::default(),
-        };
-        let way = direct.movers(&layout)?;
+        let (lanes, held) = (lanes.clone(), held.clone());
+        let direct = Self { lanes, held, way: Mutex::new(Way::Unknown), length: Arc::new(length) };
+        let way = direct.movers(asked, &layout)?;
         *direct.way.lock() = way;
         Ok(Some(Arc::new(direct)))
     }
 
-    fn movers(&self, layout: &FileLayout) -> Done<Way> {
+    fn movers(&self, asked: Asked, layout: &FileLayout) -> Done<Way> {
         let told = |e: String| {
             ClientError::Refused(Failure { class: ErrorClass::Retry, fs: Some(FsError::Io), message: e })
         };
         let columns = self.lanes.columns(&self.held, layout).map_err(told)?;
-        let renewal =
-            Renewal { lanes: Arc::downgrade(&self.lanes), held: self.held.clone(), layout: layout.clone() };
+        let (lanes, held) = (Arc::downgrade(&self.lanes), self.held.clone());
+        let renewal = Renewal { lanes, held, length: self.length.clone(), layout: layout.clone() };
         let striped = striped(layout, columns, Some(Arc::new(renewal))).map_err(|e| failed(&e))?;
-        self.length.found(layout.length, layout.cuts);
+        self.length.found(asked, layout.length, layout.cuts);
         Ok(Way::Movers(Arc::new(striped)))
     }
 
@@ -113,9 +117,10 @@ impl Direct {
             Way::Movers(_) => false,
         };
         if asks {
+            let asked = self.length.asks();
             *way = match self.lanes.layout(&self.held)? {
                 None => Way::Served(Instant::now()),
-                Some(layout) => self.movers(&layout)?,
+                Some(layout) => self.movers(asked, &layout)?,
             };
         }
         Ok(way.clone())
@@ -197,10 +202,5 @@ impl Direct {
     /// What was written before is durable when `sync` says so.
     pub fn sync(&self, sync: impl FnOnce() -> Done<()>) -> Done<()> {
         self.length.sync(|| self.commit(), sync)
-    }
-
-    /// The length was set through the node.
-    pub fn is(&self, length: u64) {
-        self.length.is(length);
     }
 }

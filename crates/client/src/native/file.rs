@@ -353,9 +353,8 @@ impl File {
         self.ahead.lock().clear(u64::MAX);
         let call =
             FileCall::SetAttr { ino: self.ino, set: SetAttr { size: Some(len), ..SetAttr::default() } };
-        let attr = self.lanes.names_of(&self.held, |connection| connection.file::<Attr>(call))?;
-        self.movers.iter().for_each(|movers| movers.is(attr.size));
-        Ok(())
+        let _cutting = self.lanes.cuts.begin();
+        self.lanes.names_of(&self.held, |connection| connection.file::<Attr>(call)).map(drop)
     }
 
     /// Flushes and closes. Dropping a file does the same, without a word when that fails.

@@ -6,6 +6,7 @@ use super::names::refused;
 use super::session::Options;
 use crate::cluster::{Lent, Ways};
 use crate::connection::Life;
+use crate::length::Cuts;
 use crate::{ClientError, Connection, Remote};
 use parking_lot::Mutex;
 use std::io::ErrorKind;
@@ -63,6 +64,8 @@ pub struct Lanes {
     names: Vec<Arc<Lane>>,
     next: AtomicUsize,
     served: Mutex<Vec<Arc<Lane>>>,
+    /// How often the session has set the length of a file.
+    pub(super) cuts: Arc<Cuts>,
 }
 
 /// A handle, and the connection that it belongs to.
@@ -135,6 +138,7 @@ impl Lanes {
             names: std::iter::once(first).chain(more).collect(),
             next: AtomicUsize::new(0),
             served: Mutex::default(),
+            cuts: Arc::default(),
         };
         lanes.with(&lanes.names[0], |_| Ok(()))?;
         Ok(lanes)
@@ -165,6 +169,7 @@ impl Lanes {
     /// Opens over a connection for names (`own: false`), or over one for bytes that may wait for tape.
     pub fn open(&self, call: FileCall, own: bool) -> Done<Opened> {
         let lane = if own { self.for_bytes() } else { self.idle() };
+        let _cutting = call.cuts().map(|_| self.cuts.begin());
         let opened = self.with(&lane, |connection| match connection.call(&Call::File(call))? {
             (Reply::Opened { handle, attr, direct }, descriptor) if direct == descriptor.is_some() => {
                 Ok((handle, connection.life(), attr, descriptor))

@@ -63,6 +63,7 @@ impl Session {
     /// Those of chmod(2), chown(2), utimensat(2) and truncate(2).
     pub fn set_attr(&self, path: impl AsRef<Path>, set: SetAttr) -> Done<Attr> {
         let ino = self.stat(&path)?.ino;
+        let _cutting = set.size.map(|_| self.0.cuts.begin());
         self.named(bytes(&path), FileCall::SetAttr { ino, set })
     }
 

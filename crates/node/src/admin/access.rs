@@ -181,7 +181,9 @@ impl Node {
             FileCall::Fallocate { handle, mode, offset, len } => {
                 self.fallocate(handle, mode, offset, len).map(|()| Reply::Done)
             }
-            FileCall::LayoutGet(handle) => self.layout_for(cx, session, handle).map(Reply::FileLayout),
+            FileCall::LayoutGet(handle) => {
+                self.layout_for(cx, session, (handle, number)).map(Reply::FileLayout)
+            }
             FileCall::LayoutLend(handle) => {
                 let grantee = session.client().map(|client| Grantee { client, uid: cx.uid });
                 let lent = grantee.map_or(Ok(None), |grantee| self.layout_lend(handle, grantee));
@@ -192,10 +194,11 @@ impl Node {
             FileCall::TestLock { handle, order } => {
                 self.test_lock_for(session.locks, handle, order).map(Reply::Lock)
             }
-            FileCall::WriteAlone(handle) => self.write_alone(session, handle),
+            FileCall::WriteAlone(handle) => self.write_alone(session, (handle, number)),
             FileCall::WriteAloneStands { handle, number } => self.write_alone_stands(session, handle, number),
             FileCall::LayoutCommit { handle, end, machines, cuts } => {
-                self.layout_commit(handle, end, &machines, cuts).map(Reply::Count)
+                let by = (session.client(), number);
+                self.layout_commit(by, handle, end, &machines, cuts).map(Reply::Count)
             }
             FileCall::Seek { handle, offset, hole } => {
                 let seek = if hole { Seek::Hole } else { Seek::Data };
@@ -292,7 +295,7 @@ impl Node {
                 None => self.file_call(&cx, session, call, number),
             };
             answer.map(|answer| {
-                let reply = self.opened_for(&cx, &session.held, answer.reply, asks_later);
+                let reply = self.opened_for(&cx, &session.held, (answer.reply, number), asks_later);
                 self.with_parent(&cx, &session.held, reply, made_in, number)
             })
         };
@@ -308,22 +311,27 @@ impl Node {
 
     /// Who opens a file from another host reads or writes next: he is told where it lies without asking for that. Who opens for
     /// writing what is there and writes nothing would get a right that has to be ended: he `asks_later`.
-    fn opened_for(&self, cx: &Cx, session: &Held, reply: Reply, asks_later: bool) -> Reply {
+    fn opened_for(&self, cx: &Cx, session: &Held, (reply, number): (Reply, u64), asks_later: bool) -> Reply {
         let Reply::Opened { handle, attr, .. } = reply else { return reply };
         let file = self.open.handle(handle);
         let resident = file.is_some_and(|file| file.inode.state.lock().backing.is_some());
         let layout = match asks_later {
             true => None,
             // If that fails he asks, and is told why.
-            false => self.layout_for(cx, session, handle).unwrap_or_default(),
+            false => self.layout_for(cx, session, (handle, number)).unwrap_or_default(),
         };
         Reply::OpenedAt { handle, attr, resident, layout, parent: None }
     }
 
     /// Where the bytes of a file of the session lie, with rights.
-    fn layout_for(&self, cx: &Cx, session: &Held, handle: Handle) -> FsResult<Option<Box<FileLayout>>> {
+    fn layout_for(
+        &self,
+        cx: &Cx,
+        session: &Held,
+        (handle, number): (Handle, u64),
+    ) -> FsResult<Option<Box<FileLayout>>> {
         let Some(client) = session.client() else { return Ok(None) };
-        let layout = self.layout_get(handle, Grantee { client, uid: cx.uid })?;
+        let layout = self.layout_get((handle, number), Grantee { client, uid: cx.uid })?;
         if layout.is_some() {
             session.goes_to_targets(handle);
         }

@@ -70,6 +70,9 @@ impl Node {
     pub(super) fn forgets_what_it_changes(&self, session: &Held, call: &FileCall, number: u64) {
         if let Some(client) = session.client() {
             self.leases.give_back(client, number, &call.changes().collect::<Vec<_>>());
+            if let Some(open) = call.cuts().and_then(|ino| self.open.get(ino)) {
+                open.lengths.give_back(client, number);
+            }
         }
     }
 
@@ -81,7 +84,7 @@ impl Node {
     }
 
     /// Whether a session may keep for a moment in its memory what it writes within a file that it goes to the targets of.
-    pub(super) fn write_alone(&self, session: &Held, handle: Handle) -> FsResult<Reply> {
+    pub(super) fn write_alone(&self, session: &Held, (handle, number): (Handle, u64)) -> FsResult<Reply> {
         let file = self.open.handle(handle).filter(|file| file.flags.write).ok_or(FsError::BadHandle)?;
         let Some(client) = session.client() else { return Ok(Reply::Alone(None)) };
         let ino = file.inode.ino;
@@ -92,8 +95,10 @@ impl Node {
         };
         let term_ms = u32::try_from(TERM.as_millis()).unwrap_or(0);
         Ok(Reply::Alone(match self.leases.write_alone(client, ino, nobody_else) {
-            Writes::Alone(number) => {
-                Some(Alone { number, term_ms, cuts: far.cuts(), length: far.stamp().size })
+            Writes::Alone(lease) => {
+                file.inode.lengths.told(client, number);
+                let (cuts, length) = far.length_now();
+                Some(Alone { number: lease, term_ms, cuts, length })
             }
             Writes::NotAlone => None,
         }))

@@ -181,7 +181,7 @@ impl Node {
         let made = make().map_err(|e| (None, e)).and_then(|(object, far)| {
             let file = self.far_file_at(ino, object, far, ObjectStamp::default());
             // The parts that it needs behind the first one are made by that.
-            let sized = file.and_then(|file| file.truncate(size).map(|()| file));
+            let sized = file.and_then(|file| file.truncate(size, || Ok(())).map(|()| file));
             sized.map(|file| Backing { object, content: Content::Far(file) }).map_err(|e| (Some(object), e))
         });
         made.map_err(|(object, e)| {

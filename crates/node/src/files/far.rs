@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use stripe::{Machines, StripeError, Striped};
-use types::api::{FsResult, OpenFlags};
+use types::api::FsResult;
 use types::*;
 
 /// What targets say of a file.
@@ -202,6 +202,14 @@ impl FarFile {
         self.place.read().striped.length()
     }
 
+    /// How often the length was set, and the length (bytes); 0 while somebody sets it.
+    pub(crate) fn length_now(&self) -> (u64, u64) {
+        match self.length.try_read() {
+            Some(_nobody) => (self.cuts(), self.stamp().size),
+            None => (self.cuts(), 0),
+        }
+    }
+
     /// How often it was changed since it was opened.
     pub(crate) fn changes(&self) -> u64 {
         self.changes.load(Ordering::Acquire)
@@ -268,9 +276,16 @@ impl FarFile {
     }
 
     /// A client on another host has written at the targets, up to `end`; gives how often the length was set. If that is not as often as he
-    /// knows, the file may have been cut after he wrote: the targets are asked.
-    pub fn written_elsewhere(&self, end: u64, machines: &[u64], cuts: u64) -> FsResult<u64> {
+    /// knows, the file may have been cut after he wrote: the targets are asked. `told` is called while nobody cuts it.
+    pub fn written_elsewhere(
+        &self,
+        end: u64,
+        machines: &[u64],
+        cuts: u64,
+        told: impl FnOnce(),
+    ) -> FsResult<u64> {
         let _shared = self.length.read();
+        told();
         self.going_to(end);
         let now = self.cuts.load(Ordering::Acquire);
         let end = match cuts == now || end <= self.stamp().size {
@@ -555,20 +570,6 @@ impl Node {
             self.observe(&cx, ino, learned.object, learned.stamp, true, kv::Durability::Relaxed)?;
             Ok(true)
         })
-    }
-
-    /// Sets the length of a file on targets; false if it has left them meanwhile. Like a writer it has the file open, so that nothing is
-    /// copied or released meanwhile, and no lock is held while targets are asked.
-    pub(super) fn truncate_far(&self, cx: &Cx, ino: Ino, size: u64) -> FsResult<bool> {
-        let opened = self.open_file(cx, ino, OpenFlags { write: true, ..OpenFlags::default() })?;
-        let backing = self.open.handle(opened.handle).and_then(|f| f.inode.state.lock().backing.clone());
-        let done = match backing.as_ref().and_then(Backing::far) {
-            None => Ok(false),
-            // It may have other objects by now.
-            Some(far) => far.truncate(size).and_then(|()| self.observe_open(cx, ino)).map(|()| true),
-        };
-        self.close_file(opened.handle);
-        done
     }
 
     /// The backing of a file on targets; `learned` if the targets were asked.

@@ -11,6 +11,7 @@ mod fresh;
 mod handed;
 mod io;
 mod leaving;
+mod lengths;
 mod making;
 mod names;
 mod objects;

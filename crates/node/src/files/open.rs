@@ -4,6 +4,7 @@
 //! the lock of its inode's entry. Lock order: entry, then catalogue; the catalogue never calls back.
 
 use super::far::FarFile;
+use super::lengths::Lengths;
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
 use std::os::fd::OwnedFd;
@@ -82,6 +83,8 @@ pub struct OpenInode {
     pub growth: AtomicU64,
     /// Handles whose holder writes into the object by himself, unseen by node and mounts.
     pub lent: AtomicU32,
+    /// Hosts that take its length for given.
+    pub(crate) lengths: Lengths,
     /// State.
     pub state: Mutex<OpenState>,
 }
@@ -190,6 +193,7 @@ impl OpenTable {
                             ino,
                             growth: AtomicU64::new(0),
                             lent: AtomicU32::new(0),
+                            lengths: Lengths::default(),
                             state: Mutex::default(),
                         })
                     })

@@ -136,6 +136,7 @@ impl Node {
         }
         if state.handles == 0 {
             state.returned = self.open.opens_left(ino).then_some(0);
+            entry.lengths.begin(state.returned.is_some());
         }
         Ok(Some(self.opened(entry, state, inode.attr, flags)))
     }

@@ -50,8 +50,8 @@ impl FarFile {
         Ok(())
     }
 
-    /// Sets the length.
-    pub fn truncate(&self, size: u64) -> FsResult<()> {
+    /// Sets the length; if it becomes shorter, behind `before`, which is called when nobody writes through the node or tells it what he has written.
+    pub fn truncate(&self, size: u64, before: impl FnOnce() -> FsResult<()>) -> FsResult<()> {
         let _alone = loop {
             let alone = self.length.write();
             if self.reaches(size) {
@@ -60,6 +60,9 @@ impl FarFile {
             drop(alone);
             self.reach(size)?;
         };
+        if size < self.stamp().size {
+            before()?;
+        }
         self.going_to(size);
         self.cuts.fetch_add(1, Ordering::AcqRel);
         self.changing("truncating", |place| {

@@ -1,12 +1,13 @@
 //! Setting the length of files.
 
 use super::io::RECALL_LOOK;
-use super::open::{Backing, OpenState};
+use super::open::{Backing, OpenFile, OpenState};
 use super::staging::Outcome;
 use crate::Node;
 use crate::error::fs_error;
 use kv::Durability;
-use types::api::FsResult;
+use std::sync::Arc;
+use types::api::{FsResult, OpenFlags};
 use types::*;
 
 impl Node {
@@ -89,6 +90,36 @@ impl Node {
             None => return Ok(false),
         }
         Ok(true)
+    }
+
+    /// Sets the length of a file on targets; false if it has left them meanwhile. Like a writer it has the file open, so that nothing is
+    /// copied or released meanwhile, and no lock is held while targets are asked.
+    pub(super) fn truncate_far(&self, cx: &Cx, ino: Ino, size: u64) -> FsResult<bool> {
+        let opened = self.open_file(cx, ino, OpenFlags { write: true, ..OpenFlags::default() })?;
+        let file = self.open.handle(opened.handle);
+        let backing = file.as_ref().and_then(|file| file.inode.state.lock().backing.clone());
+        let done = match backing.as_ref().and_then(Backing::far) {
+            None => Ok(false),
+            // It may have other objects by now.
+            Some(far) => far
+                .truncate(size, || self.end_known_lengths(file.as_ref()))
+                .and_then(|()| self.observe_open(cx, ino))
+                .map(|()| true),
+        };
+        self.close_file(opened.handle);
+        done
+    }
+
+    /// Nobody takes the length of an open file for given any more.
+    fn end_known_lengths(&self, file: Option<&Arc<OpenFile>>) -> FsResult<()> {
+        let Some(file) = file.filter(|file| file.inode.lengths.take()) else { return Ok(()) };
+        let object = file.inode.state.lock().backing.as_ref().map(|backing| backing.object);
+        let ended = object.map_or(Ok(()), |object| self.fence_far(object));
+        ended.map_err(|e| {
+            file.inode.lengths.may_be_known();
+            tracing::error!("inode {} is not cut, because others may be writing it: {e}", file.inode.ino);
+            FsError::Io
+        })
     }
 
     /// An offline file gets a new, empty object.

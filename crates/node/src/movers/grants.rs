@@ -80,14 +80,16 @@ impl Node {
     /// Where the bytes of an open file lie, and the right to do there what it was opened for. None where bytes go through the node: files of its
     /// disk tier, those that are coming back from tape, layouts with copies or parity (which are lent to readers), and those of which a column is out of date or moves, or that get more
     /// targets.
-    pub(crate) fn layout_get(&self, handle: Handle, grantee: Grantee) -> FsResult<Option<FileLayout>> {
+    pub(crate) fn layout_get(
+        &self,
+        (handle, number): (Handle, u64),
+        grantee: Grantee,
+    ) -> FsResult<Option<FileLayout>> {
         let file = self.open.handle(handle).ok_or(FsError::BadHandle)?;
         let backing = file.inode.state.lock().backing.clone();
-        let Some((object, far)) = backing.as_ref().and_then(|b| Some((b.object, b.far()?))) else {
+        let Some((object, open_far)) = backing.as_ref().and_then(|b| Some((b.object, b.far()?))) else {
             return Ok(None);
         };
-        // In this order: if it is set in between, he knows an old count, and is not believed.
-        let (cuts, length) = (far.cuts(), far.stamp().size);
         let same = || file.inode.state.lock().backing.as_ref().is_some_and(|now| now.object == object);
         let find = || (same(), self.catalog.far(object));
         let ((same, far), open) = self.movers.claims.look(object, file.flags.write, find);
@@ -116,12 +118,18 @@ impl Node {
             tracing::error!("inode {}: nobody can be let at its targets: {e}", file.inode.ino);
             FsError::Io
         })?;
+        if file.flags.write {
+            file.inode.lengths.told(grantee.client, number);
+        }
+        let (cuts, length) = open_far.length_now();
         Ok(Some(FileLayout { length, cuts, parts }))
     }
 
-    /// Takes note of what a client has written at the targets of a file that he has open for writing; see `FarFile::written_elsewhere`.
+    /// Takes note of what a session has written at the targets of a file that it has open for writing, as it tells by its call of this number; see
+    /// `FarFile::written_elsewhere`.
     pub(crate) fn layout_commit(
         &self,
+        (session, number): (Option<u64>, u64),
         handle: Handle,
         end: u64,
         machines: &[u64],
@@ -131,7 +139,8 @@ impl Node {
         let end = Some(end).filter(|end| *end <= i64::MAX as u64).ok_or(FsError::FileTooLarge)?;
         let backing = file.inode.state.lock().backing.clone();
         let far = backing.as_ref().and_then(|backing| backing.far()).ok_or(FsError::Stale)?;
-        far.written_elsewhere(end, machines, cuts)
+        let told = || session.into_iter().for_each(|session| file.inode.lengths.told(session, number));
+        far.written_elsewhere(end, machines, cuts, told)
     }
 
     /// The object of a handle through which a file on targets may be written.
