@@ -15,7 +15,7 @@ mod path;
 mod remote;
 
 pub use answer::{FilesPage, FromReply, VolumeFilesPage};
-pub use cluster::{ClusterFiles, Names, Reach};
+pub use cluster::{ClusterFiles, Names, Reach, Relay, Relayed};
 pub use connection::{Connection, Place};
 pub use errno::errno;
 pub use error::ClientError;

@@ -45,7 +45,7 @@ pub use devices::{DeviceConfig, NodePeers, devices_at};
 pub use engine::{MoveStep, Moved, clear_engine, move_engine};
 pub use moment::Source;
 pub use movers::{TargetServer, serve_targets};
-pub use node::{Mounter, Node};
+pub use node::{Mounter, Node, Relayed};
 pub use restore::{Restored, restore_catalog};
 pub use server::{Server, serve};
 pub use standby::{Followed, StandbyConfig, StandbyMode, WhenAway, follow, is_standby};

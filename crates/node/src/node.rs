@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Instant;
 use types::api::Watcher;
-use types::{ErrorClass, Ino, NonBlock};
-use wire::Failure;
+use types::{Cx, ErrorClass, Ino, NonBlock};
+use wire::{Call, Failure, Reply};
 
 /// Mounts the namespace for the node; given by whoever has a mount gateway.
 pub trait Mounter: Send + Sync {
@@ -32,6 +32,23 @@ pub trait Mounter: Send + Sync {
     fn unmount(&self, path: &Path) -> Result<(), Failure>;
     /// Where it is mounted.
     fn mounts(&self) -> Vec<PathBuf>;
+    /// A connection to the node that holds the namespace, for a program of a user of this host whose node holds none; in its session of that number (None: in
+    /// one of its own).
+    ///
+    /// # Errors
+    /// Ready for the user.
+    fn relay(&self, uid: u32, session: Option<u64>) -> Result<Box<dyn Relayed>, Failure>;
+}
+
+/// A program's connection to the node that holds the namespace.
+pub trait Relayed {
+    /// Tells its session from every other one.
+    fn begun(&self) -> u64;
+    /// Asks about files in the name of a user.
+    ///
+    /// # Errors
+    /// Why the connection is of no use any more; whether the call was carried out is not known.
+    fn call(&mut self, cx: &Cx, call: Call) -> Result<Result<Reply, Failure>, String>;
 }
 
 /// A running node.
@@ -213,6 +230,14 @@ impl Node {
     pub(crate) fn attributes_changed(&self, ino: Ino) {
         if self.watched.load(Ordering::Acquire) {
             self.watchers.read().iter().for_each(|w| w.attributes_changed(ino));
+        }
+    }
+
+    /// As [`Mounter::relay`]; None: names are asked for here.
+    pub(crate) fn relay(&self, uid: u32, session: Option<u64>) -> Result<Option<Box<dyn Relayed>>, Failure> {
+        match self.joined()? {
+            None => Ok(None),
+            Some(_) => self.mounter()?.relay(uid, session).map(Some),
         }
     }
 

@@ -5,6 +5,7 @@ use crate::admin::{Held, Session};
 use crate::cluster::{Whose, join};
 use crate::error::failure;
 use crate::locks::LockSession;
+use crate::node::Relayed;
 use parking_lot::Mutex;
 use std::net::Shutdown;
 use std::os::unix::fs::PermissionsExt;
@@ -12,7 +13,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use types::{Cx, ErrorClass};
-use wire::{Call, Failure, Reply};
+use wire::{Answer, Call, Failure, Reply};
 
 /// Most connections at once; a further one is closed at once.
 const MAX_CONNECTIONS: usize = 4096;
@@ -27,6 +28,12 @@ struct Connection {
     /// Whose it is.
     uid: u32,
     stream: UnixStream,
+}
+
+impl Connection {
+    fn cut(&self) {
+        let _ = self.stream.shutdown(Shutdown::Both);
+    }
 }
 
 /// All of them.
@@ -103,7 +110,8 @@ fn accept(node: &Arc<Node>, listener: &UnixListener, stop: &AtomicBool, open: &O
         }
         let (node, table) = (node.clone(), open.clone());
         let spawned = std::thread::Builder::new().name("connection".into()).spawn(move || {
-            answer(&node, stream, &peer);
+            let cut = || table.lock().iter().filter(|one| one.number == number).for_each(Connection::cut);
+            answer(&node, stream, &peer, &cut);
             table.lock().retain(|one| one.number != number);
         });
         if let Err(e) = spawned {
@@ -123,17 +131,67 @@ fn full(most: usize, uid: u32, open: impl ExactSizeIterator<Item = u32>) -> Opti
     (uid != 0 && his >= most / 4).then(|| format!("{his} of that user are open"))
 }
 
-fn answer(node: &Arc<Node>, stream: UnixStream, peer: &wire::Peer) {
+/// Where a program's files are.
+enum Files {
+    Unknown,
+    Here,
+    Elsewhere(Box<dyn Relayed>),
+}
+
+impl Files {
+    /// What is asked of another node there; None: it is asked here.
+    fn elsewhere(&mut self, node: &Node, uid: u32) -> Result<Option<&mut Box<dyn Relayed>>, Failure> {
+        if let Self::Unknown = self {
+            *self = node.relay(uid, None)?.map_or(Self::Here, Self::Elsewhere);
+        }
+        Ok(match self {
+            Self::Elsewhere(relayed) => Some(relayed),
+            _ => None,
+        })
+    }
+}
+
+/// The answer of another node. If its connection is of no use any more, that of the program is not either: to it, its node was started anew.
+fn answer_from(relayed: &mut dyn Relayed, cut: &dyn Fn(), cx: &Cx, call: Call) -> Result<Answer, Failure> {
+    relayed.call(cx, call).map_or_else(
+        |lost| {
+            cut();
+            Err(failure(
+                ErrorClass::Retry,
+                format!("the node that holds the namespace does not answer: {lost}"),
+            ))
+        },
+        |answered| answered.map(Answer::from),
+    )
+}
+
+/// `cut` ends the connection.
+fn answer(node: &Arc<Node>, stream: UnixStream, peer: &wire::Peer, cut: &dyn Fn()) {
     let mut session = Session::of(Arc::new(Held::local(LockSession::default())));
+    let mut files = Files::Unknown;
     // Where the session is shared with other connections, this is its part in it.
     let mut part = None;
     let served = wire::serve_connection(stream, concat!("thermo ", env!("CARGO_PKG_VERSION")), &mut |call| {
         let cx = Cx { groups: peer.groups.clone(), ..Cx::user(peer.uid, peer.gid, crate::now()) };
         match call {
-            Call::Session(number) if part.is_none() => {
+            Call::Session(number) if part.is_none() && !matches!(files, Files::Elsewhere(_)) => {
+                if matches!(files, Files::Unknown)
+                    && let Some(relayed) = node.relay(peer.uid, Some(number))?
+                {
+                    let begun = relayed.begun();
+                    files = Files::Elsewhere(relayed);
+                    return Ok(Reply::Count(begun).into());
+                }
+                files = Files::Here;
                 let mine = part.insert(join(node, Whose::User(peer.uid), number)?);
                 node.end_session(std::mem::replace(&mut session, Session::of(mine.held.clone())));
                 Ok(Reply::Count(mine.begun).into())
+            }
+            call if matches!(call, Call::File(_)) || call.is_of_files() => {
+                match files.elsewhere(node, peer.uid)? {
+                    Some(relayed) => answer_from(&mut **relayed, cut, &cx, call),
+                    None => node.call(&cx, &mut session, call),
+                }
             }
             call => node.call(&cx, &mut session, call),
         }
@@ -155,9 +213,7 @@ impl Drop for Server {
         if let Some(acceptor) = self.acceptor.take() {
             let _ = acceptor.join();
         }
-        for one in self.open.lock().iter() {
-            let _ = one.stream.shutdown(Shutdown::Both);
-        }
+        self.open.lock().iter().for_each(Connection::cut);
         let _ = std::fs::remove_file(&self.path);
     }
 }

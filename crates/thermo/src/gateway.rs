@@ -1,16 +1,16 @@
 //! Mounts of the namespace on this host, and below them those of subsystems, each at its junction.
 
-use client::{ClientError, ClusterFiles, FileApi, Names, Remote};
+use client::{ClientError, ClusterFiles, FileApi, Names, Reach, Relay, Remote};
 use fuse::{Mount, MountError, MountOptions, Place};
 use ident::{Credentials, Uuid};
-use node::{Mounter, Node};
+use node::{Mounter, Node, Relayed};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
-use types::{ErrorClass, JunctionView, NonBlock};
-use wire::Failure;
+use types::{Cx, ErrorClass, JunctionView, NonBlock};
+use wire::{Call, Failure, Reply};
 
 /// Between two looks for junctions that came or went.
 const LOOK: Duration = Duration::from_secs(2);
@@ -27,6 +27,8 @@ pub struct Gateway {
     mounts: Mutex<Vec<Mounted>>,
     /// Of other nodes, as long as somebody uses them, also when they are in the file tree no more.
     elsewhere: Mutex<Vec<Weak<ClusterFiles>>>,
+    /// For programs of this host, if the namespace is held by other nodes.
+    relay: Mutex<Option<Arc<Relay>>>,
     /// Set with `mounts` locked: the node ends, and nothing is mounted any more.
     closed: AtomicBool,
 }
@@ -62,6 +64,7 @@ impl Gateway {
             node: Arc::downgrade(node),
             mounts: Mutex::default(),
             elsewhere: Mutex::default(),
+            relay: Mutex::default(),
             closed: AtomicBool::new(false),
         })
     }
@@ -328,11 +331,7 @@ impl Mounter for Gateway {
             let options = MountOptions { passthrough, locks, ..MountOptions::default() };
             return self.add(&node, node.clone(), path, options, nonblock);
         };
-        let known = Arc::downgrade(&node);
-        let places = move || known.upgrade().map_or(Vec::new(), |node| node.namespace_places());
-        let first = node.config().cluster.namespace.is_empty();
-        let names = if first { Names::First } else { Names::Subsystem(None) };
-        let files = elsewhere(member, places, names)?;
+        let files = elsewhere(member, places_of(&node), names_of(&node))?;
         self.add(&node, self.of_another(files), path, far(&node, nonblock), nonblock)
     }
 
@@ -353,6 +352,32 @@ impl Mounter for Gateway {
         let mounts = self.lock();
         let alive = mounts.iter().filter(|mounted| mounted.subsystem.is_none() && mounted.mount.is_alive());
         alive.map(|mounted| mounted.path.clone()).collect()
+    }
+
+    fn relay(&self, uid: u32, session: Option<u64>) -> Result<Box<dyn Relayed>, Failure> {
+        let node = self.node.upgrade().ok_or_else(|| failure(ErrorClass::Busy, "the node is stopping"))?;
+        let relay = {
+            let mut relay = self.relay.lock().unwrap_or_else(PoisonError::into_inner);
+            let begin = || {
+                let reach = reach(node.credentials_dir(), places_of(&node));
+                Arc::new(Relay::new(reach, names_of(&node)))
+            };
+            relay.get_or_insert_with(begin).clone()
+        };
+        Ok(Box::new(Program(relay.connect(uid, session).map_err(|e| not_now(&e))?)))
+    }
+}
+
+/// A program's connection to a node that holds its namespace.
+struct Program(client::Relayed);
+
+impl Relayed for Program {
+    fn begun(&self) -> u64 {
+        self.0.begun()
+    }
+
+    fn call(&mut self, cx: &Cx, call: Call) -> Result<Result<Reply, Failure>, String> {
+        self.0.call(cx, call).map_err(|e| e.to_string())
     }
 }
 
@@ -432,28 +457,44 @@ fn far(node: &Node, nonblock: Option<NonBlock>) -> MountOptions {
     }
 }
 
-/// A namespace that other nodes hold, at those places, for the member whose credentials are in that directory.
-fn elsewhere(
-    member: PathBuf,
-    places: impl Fn() -> Vec<String> + Send + Sync + 'static,
-    names: Names,
-) -> Result<ClusterFiles, Failure> {
-    let reach = move || {
+/// Where the namespace is held that a node without one shows.
+fn places_of(node: &Arc<Node>) -> impl Fn() -> Vec<String> + Send + Sync + 'static {
+    let known = Arc::downgrade(node);
+    move || known.upgrade().map_or(Vec::new(), |node| node.namespace_places())
+}
+
+/// Which one that is.
+fn names_of(node: &Node) -> Names {
+    let first = node.config().cluster.namespace.is_empty();
+    if first { Names::First } else { Names::Subsystem(None) }
+}
+
+/// The way to those places for the member whose credentials are in that directory.
+fn reach(member: PathBuf, places: impl Fn() -> Vec<String> + Send + Sync + 'static) -> Reach {
+    Box::new(move || {
         let told = |source| ClientError::Ident { node: member.display().to_string(), source };
         let own = Credentials::load(&member)
             .map_err(told)?
             .ok_or_else(|| told(ident::IdentError::NoCertificate))?;
         places().iter().map(|address| Remote::new(address, &own)).collect()
-    };
-    let files = ClusterFiles::new(Box::new(reach), Uuid::new_v4().as_u64_pair().0, names);
-    files.probe().map_err(|e| {
-        failure(
-            e.class(),
-            format!("the namespace is held by other nodes of the cluster, and cannot be had now: {e}"),
-        )
-    })?;
+    })
+}
+
+/// A namespace that other nodes hold, at those places.
+fn elsewhere(
+    member: PathBuf,
+    places: impl Fn() -> Vec<String> + Send + Sync + 'static,
+    names: Names,
+) -> Result<ClusterFiles, Failure> {
+    let files = ClusterFiles::new(reach(member, places), Uuid::new_v4().as_u64_pair().0, names);
+    files.probe().map_err(|e| not_now(&e))?;
     files.remember();
     Ok(files)
+}
+
+fn not_now(e: &ClientError) -> Failure {
+    let message = format!("the namespace is held by other nodes of the cluster, and cannot be had now: {e}");
+    failure(e.class(), message)
 }
 
 fn failure(class: ErrorClass, message: impl ToString) -> Failure {

@@ -1,9 +1,9 @@
 //! The calls of a node. Administration and file access over a socket use the same enum.
 
 use crate::{
-    ActOrder, ClassChange, FileCall, FileOrder, FilesOrder, ImportOrder, JoinOrder, KeptFile, PoolChange,
-    QuotaChange, QuotaChangeV4, RenewOrder, ScsiOrder, Selection, StandbyStep, TargetOrder, TargetPoolOrder,
-    VolumeChoice,
+    ActOrder, CallOrder, ClassChange, FileCall, FileOrder, FilesOrder, ImportOrder, JoinOrder, KeptFile,
+    PoolChange, QuotaChange, QuotaChangeV4, RenewOrder, ScsiOrder, Selection, StandbyStep, TargetOrder,
+    TargetPoolOrder, VolumeChoice,
 };
 use serde::{Deserialize, Serialize};
 use types::*;
@@ -437,4 +437,34 @@ pub enum Call {
     TargetPool(TargetPoolOrder),
     /// How the cluster is: members, targets, and what is done with them -> `ClusterStatus`.
     ClusterStatus,
+    /// What a user of another host asks about files and requests ([`Call::is_of_files`]); only over TLS -> as the call says.
+    For(Box<CallOrder>),
+}
+
+impl Call {
+    /// Whether it is about files of a namespace, or requests for them, which is answered to a user by whoever holds that namespace, wherever he asks.
+    pub fn is_of_files(&self) -> bool {
+        matches!(
+            self,
+            Self::List { .. }
+                | Self::Stat { .. }
+                | Self::Stage(_)
+                | Self::StageAs { .. }
+                | Self::Migrate(_)
+                | Self::Purge(_)
+                | Self::Pin { .. }
+                | Self::Act(_)
+                | Self::Quote { .. }
+                | Self::Requests { .. }
+                | Self::Request(_)
+                | Self::RequestItems { .. }
+                | Self::RequestSums(_)
+                | Self::Cancel(_)
+                | Self::PurgeList { .. }
+                | Self::Ended { .. }
+                | Self::Undelete { .. }
+                | Self::Layout(_)
+                | Self::SetLayout(..)
+        )
+    }
 }

@@ -1,5 +1,6 @@
 //! What some calls carry: changes of settings, and orders of several parts.
 
+use crate::{Call, Speaks};
 use serde::{Deserialize, Serialize};
 use types::*;
 
@@ -191,4 +192,13 @@ pub struct FilesOrder {
     pub from: Vec<u8>,
     /// Most rows.
     pub limit: u32,
+}
+
+/// A call for a user of another host, whose rights the node checks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CallOrder {
+    /// For whom.
+    pub who: Speaks,
+    /// The call.
+    pub call: Call,
 }

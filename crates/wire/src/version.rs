@@ -64,7 +64,8 @@ impl Call {
             | Self::Reload
             | Self::AddTarget { .. }
             | Self::TargetPool(_)
-            | Self::ClusterStatus => 5,
+            | Self::ClusterStatus
+            | Self::For(_) => 5,
             Self::File(call) => call.since(),
             _ => 4,
         }

@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use types::api::{FsResult, OpenFlags};
 use types::{Cx, ErrorClass, FsError, Handle, LockOrder};
-use wire::{Call, Channel, Failure, FileCall, FileOrder, Reply, Speaks};
+use wire::{Call, CallOrder, Channel, Failure, FileCall, FileOrder, Reply, Speaks};
 
 /// How long a call waits for a node that does not answer.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -359,12 +359,28 @@ impl Lines {
         Ok((answer?, begun))
     }
 
-    fn exchange(&self, line: &mut Line, who: &Speaks, number: u64, call: FileCall) -> Tried<Reply> {
-        let (answered, open) = self.numbers.lock().before(number);
-        let order = FileOrder { who: who.clone(), number, answered, open, call };
+    /// Asks over this connection, and over no other one.
+    pub(super) fn ask_over(
+        &self,
+        line: &mut Line,
+        who: Speaks,
+        number: u64,
+        call: Call,
+    ) -> Result<Result<Reply, Failure>, wire::WireError> {
+        let call = match call {
+            Call::File(call) => {
+                let (answered, open) = self.numbers.lock().before(number);
+                Call::FileFor(Box::new(FileOrder { who, number, answered, open, call }))
+            }
+            call => Call::For(Box::new(CallOrder { who, call })),
+        };
         let (address, begun) = (line.address.clone(), line.begun);
         let waits = |socket: &TcpStream| self.silent.wait(socket, || self.is_elsewhere(&address, begun));
-        match line.exchange(number, &Call::FileFor(Box::new(order)), waits) {
+        line.exchange(number, &call, waits)
+    }
+
+    fn exchange(&self, line: &mut Line, who: &Speaks, number: u64, call: FileCall) -> Tried<Reply> {
+        match self.ask_over(line, who.clone(), number, Call::File(call)) {
             Ok(Ok(reply)) => Ok(reply),
             // Another node has taken over from that one.
             Ok(Err(failure)) if failure.fs.is_none() && failure.class == ErrorClass::Retry => {
@@ -392,7 +408,7 @@ impl Lines {
     }
 
     /// Connects as [`Lines::connect_once`] does. Who is not believed tries once more: his certificate may have been replaced just when it was shown.
-    fn connect(&self) -> Result<Line, ClientError> {
+    pub(super) fn connect(&self) -> Result<Line, ClientError> {
         match self.connect_once() {
             Err(e) if e.class() == ErrorClass::Denied => {
                 std::thread::sleep(PAUSE);

@@ -12,6 +12,7 @@
 //! * `direct.rs`: bytes of files on disk targets, which go to and from the movers; `lent.rs`: the same of files with copies or parity that are only read.
 //! * `copies.rs`: files with copies that nobody else writes, which are written straight to all of them.
 //! * `behind.rs`: small writes that stay in memory for a moment.
+//! * `relay.rs`: programs of this host that go past its mounts.
 //!
 //! Gateways ask each time, and see what others did.
 
@@ -28,6 +29,7 @@ mod memory;
 mod movers;
 mod names;
 mod news;
+mod relay;
 mod silent;
 mod table;
 mod threads;
@@ -36,6 +38,7 @@ mod whose;
 pub(crate) use direct::striped;
 pub(crate) use lent::Lent;
 pub(crate) use movers::Ways;
+pub use relay::{Relay, Relayed};
 pub use whose::Names;
 
 use crate::{ClientError, Remote};

@@ -222,9 +222,17 @@ impl Lanes {
         held.lent.read(ways, || self.call(held, FileCall::LayoutLend), offset, len)
     }
 
-    /// Gives a handle back; to be called once.
+    /// Gives a handle back; to be called once. Over another connection if its own has broken: others of the session may keep it open, and what it has locked.
     pub fn release(&self, held: &Held) -> Done<()> {
-        let released = self.call(held, |handle| FileCall::Release { handle, sync: false });
+        let release = || self.call(held, |handle| FileCall::Release { handle, sync: false });
+        let released = match release() {
+            Err(lost @ ClientError::Lost { .. }) => match release() {
+                Err(ClientError::Refused(why)) if why.fs == Some(FsError::BadHandle) => Ok(()),
+                Err(_) => Err(lost),
+                Ok(()) => Ok(()),
+            },
+            released => released,
+        };
         held.lane.files.fetch_sub(usize::from(held.counted), Ordering::Relaxed);
         released
     }

@@ -24,6 +24,7 @@ mod exchange;
 mod junction_mounts;
 mod junctions;
 mod native;
+mod native_joined;
 mod native_locks;
 mod nodes;
 mod nonblock;

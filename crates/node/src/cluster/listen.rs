@@ -312,15 +312,13 @@ fn serve(node: &Arc<Node>, stream: TlsStream, role: Role, caller: &Caller) -> Re
             node.end_session(std::mem::replace(&mut session, Session::of(mine.held.clone())));
             Ok(Reply::Count(mine.begun).into())
         }
-        (Call::FileFor(order), Caller::Itself(MemberId::Node(_))) if part.is_some() => {
-            node.file_for(&session, *order).map(Answer::from)
-        }
-        (Call::FileFor(order), Caller::User(user)) if is_for(&order.who, user) => {
-            node.call(&of_user(user), &mut session, Call::File(order.call))
-        }
         (Call::FileFor(order), _) => {
-            tracing::warn!("{role} speaks for uid {} and may not", order.who.uid);
-            Err(failure(ErrorClass::Denied, format!("{role} may not speak for uid {} here", order.who.uid)))
+            let joined = part.is_some();
+            for_user(node, &mut session, (role, caller, joined), (order.who.clone(), Call::FileFor(order)))
+        }
+        (Call::For(order), _) => {
+            let joined = part.is_some();
+            for_user(node, &mut session, (role, caller, joined), (order.who, order.call))
         }
         (call, Caller::User(user)) => node.call(&of_user(user), &mut session, call),
         (call, Caller::Itself(id)) => look(node, *id, &mut session, call),
@@ -360,6 +358,7 @@ fn is_of_names(call: &Call) -> bool {
         call,
         Call::Session(_)
             | Call::FileFor(_)
+            | Call::For(_)
             | Call::ReportTargets(_)
             | Call::ClusterAddresses
             | Call::ClusterRenew(_)
@@ -398,6 +397,31 @@ fn is_elsewhere(node: &Node, call: &Call) -> bool {
 /// He finds it there.
 fn elsewhere() -> Failure {
     failure(ErrorClass::Retry, "another node has that, or may have taken over from this one: ask that one")
+}
+
+/// Asks for a user for whom a member may speak, if it does; `joined`: it has a session.
+fn for_user(
+    node: &Arc<Node>,
+    session: &mut Session,
+    (role, caller, joined): (Role, &Caller, bool),
+    (who, call): (Speaks, Call),
+) -> Result<Answer, Failure> {
+    match (call, caller) {
+        (Call::FileFor(order), Caller::Itself(MemberId::Node(_))) if joined => {
+            node.file_for(session, *order).map(Answer::from)
+        }
+        (Call::FileFor(order), Caller::User(user)) if is_for(&who, user) => {
+            node.call(&of_user(user), session, Call::File(order.call))
+        }
+        (call, Caller::Itself(MemberId::Node(_))) if joined && !who.checked && call.is_of_files() => {
+            let Speaks { uid, gid, groups, .. } = who;
+            node.call(&Cx { groups, ..Cx::user(uid, gid, crate::now()) }, session, call)
+        }
+        _ => {
+            tracing::warn!("{role} speaks for uid {} and may not", who.uid);
+            Err(failure(ErrorClass::Denied, format!("{role} may not speak for uid {} here", who.uid)))
+        }
+    }
 }
 
 fn of_user(user: &BoundUser) -> Cx {
