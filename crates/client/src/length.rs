@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use std::cmp::Ordering as CmpOrdering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use stripe::Machines;
 
 /// What is known of the length; `H` is through what it was written.
@@ -19,6 +19,8 @@ pub(crate) struct Length<H> {
     known: Mutex<Known>,
     /// Those that this host, or this program, makes itself.
     own: Arc<Cuts>,
+    /// Somebody here has set the length, and the node was not asked for it since.
+    cut: AtomicBool,
     /// Writes so far.
     writes: AtomicU64,
     /// What has the writes that are not known to be durable.
@@ -156,6 +158,7 @@ impl<H> Length<H> {
             untold: Mutex::new(Untold { now: 0, parts: BTreeMap::new() }),
             known: Mutex::default(),
             own,
+            cut: AtomicBool::new(false),
             writes: AtomicU64::new(0),
             machines: Machines::default(),
         }
@@ -165,7 +168,13 @@ impl<H> Length<H> {
 impl<H: Clone> Length<H> {
     /// Somebody here makes it shorter, or longer: what is known says nothing until this is dropped. To be called when that call has its number.
     pub(crate) fn cutting(&self) -> Cutting {
+        self.cut.store(true, Ordering::Release);
         self.own.begin()
+    }
+
+    /// Whether somebody here has set the length since this was asked last.
+    pub(crate) fn was_cut(&self) -> bool {
+        self.cut.swap(false, Ordering::AcqRel)
     }
 
     /// The node is about to be asked.
@@ -181,7 +190,7 @@ impl<H: Clone> Length<H> {
             CmpOrdering::Equal if known.asked == asked.0 => size.max(known.size),
             _ => size,
         };
-        *known = Known { size, cuts, asked: asked.0 };
+        *known = Known { size, cuts: cuts.max(known.cuts), asked: asked.0 };
     }
 
     /// A length that the node knows (bytes).
@@ -356,8 +365,10 @@ mod tests {
         // Somebody else cuts it; what was said before that comes later.
         length.found(asked, 50, 2);
         assert_eq!(length.known(), 50);
-        length.found(asked, 1000, 1);
-        assert_eq!(length.known(), 0);
+        for late in [1000, 900] {
+            length.found(asked, late, 1);
+            assert_eq!(length.known(), 0);
+        }
         length.found(asked, 60, 2);
         assert_eq!(length.known(), 60);
         // Now somebody here.

@@ -11,7 +11,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 const PAGE: usize = 4096;
@@ -533,6 +533,43 @@ fn what_is_written_behind_where_another_host_has_cut_a_file_is_part_of_it_at_onc
     assert!(fs::read(&there).unwrap() == model[..6_000], "behind its own cut");
     drop((program, one, at_end));
     first.check();
+}
+
+/// The same while the writer is busy: whatever he has begun behind the cut is there.
+#[test]
+fn who_writes_while_another_host_cuts_the_file_makes_it_longer_with_the_next_write() {
+    if !can_mount("writing during cuts") {
+        return;
+    }
+    let hosts = Hosts::new("0");
+    let [here, there] = file(&hosts, "file");
+    let one = writer(&there);
+    let (stop, written) = (AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        let work = scope.spawn(|| {
+            while !stop.load(Ordering::Acquire) {
+                let pass = written.load(Ordering::Acquire) + 1;
+                // In all columns.
+                one.write_all_at(&noise(pass, 400_000), 100_000).unwrap();
+                written.store(pass, Ordering::Release);
+            }
+        });
+        for round in 0..40 {
+            let cut = OpenOptions::new().write(true).open(&here).unwrap();
+            cut.set_len(10_000).unwrap();
+            drop(cut);
+            let begun = written.load(Ordering::Acquire) + 2;
+            while written.load(Ordering::Acquire) < begun && !work.is_finished() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            let length = fs::metadata(&here).unwrap().len();
+            assert!(length == 500_000, "round {round}: {length} bytes");
+        }
+        stop.store(true, Ordering::Release);
+    });
+    let last = noise(written.load(Ordering::Acquire), 400_000);
+    assert!(fs::read(&here).unwrap()[100_000..] == last, "what was written last");
+    hosts.first().check();
 }
 
 fn cut_at(path: &Path, model: &mut Vec<u8>, length: usize) {

@@ -439,6 +439,8 @@ pub enum Call {
     ClusterStatus,
     /// What a user of another host asks about files and requests ([`Call::is_of_files`]); only over TLS -> as the call says.
     For(Box<CallOrder>),
+    /// As `Session`, for a program of the caller's host: it ends with its last connection -> `Count`, as there.
+    ProgramSession(u64),
 }
 
 impl Call {
@@ -465,6 +467,7 @@ impl Call {
                 | Self::Undelete { .. }
                 | Self::Layout(_)
                 | Self::SetLayout(..)
+                | Self::AssignClass { .. }
         )
     }
 }

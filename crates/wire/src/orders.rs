@@ -1,6 +1,6 @@
 //! What some calls carry: changes of settings, and orders of several parts.
 
-use crate::{Call, Speaks};
+use crate::{Call, Speaks, WireError, frame};
 use serde::{Deserialize, Serialize};
 use types::*;
 
@@ -199,6 +199,45 @@ pub struct FilesOrder {
 pub struct CallOrder {
     /// For whom.
     pub who: Speaks,
+    /// The call, encoded by itself: what contains another one of its kind could be nested without an end.
+    #[serde(with = "serde_bytes")]
+    call: Vec<u8>,
+}
+
+impl CallOrder {
+    /// Of a call.
+    ///
+    /// # Errors
+    /// [`WireError::Encode`].
+    pub fn new(who: Speaks, call: &Call) -> Result<Self, WireError> {
+        Ok(Self { who, call: frame::encode(call)? })
+    }
+
     /// The call.
-    pub call: Call,
+    ///
+    /// # Errors
+    /// It is none.
+    pub fn call(&self) -> Result<Call, WireError> {
+        frame::decode(frame::Kind::Call, &self.call)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_for_a_user_is_decoded_by_itself() {
+        let who = Speaks { uid: 1, gid: 2, groups: vec![3], checked: false };
+        let mut call = Call::Status;
+        for _ in 0..3 {
+            call = Call::For(Box::new(CallOrder::new(who.clone(), &call).unwrap()));
+        }
+        let Call::For(outer) = frame::decode(frame::Kind::Call, &frame::encode(&call).unwrap()).unwrap()
+        else {
+            panic!()
+        };
+        assert!(matches!(outer.call().unwrap(), Call::For(_)));
+        assert!(CallOrder { who, call: vec![255; 9] }.call().is_err());
+    }
 }

@@ -65,7 +65,8 @@ impl Call {
             | Self::AddTarget { .. }
             | Self::TargetPool(_)
             | Self::ClusterStatus
-            | Self::For(_) => 5,
+            | Self::For(_)
+            | Self::ProgramSession(_) => 5,
             Self::File(call) => call.since(),
             _ => 4,
         }

@@ -278,6 +278,10 @@ impl Shared {
         }
         if length.written(Arc::downgrade(file), writing, end) {
             self.commit(&file.inode, Telling::All)?;
+            if length.was_cut() {
+                // The node is asked how long it is, so that not each write within that is told.
+                *file.route.lock() = Route::Unknown;
+            }
         }
         Ok(true)
     }

@@ -54,7 +54,8 @@ pub(super) struct Line {
 /// All connections.
 pub(super) struct Lines {
     reach: Reach,
-    session: u64,
+    /// How connections join it.
+    session: Call,
     whose: Whose,
     numbers: Mutex<Numbers>,
     groups: Groups<Line>,
@@ -131,6 +132,11 @@ impl Line {
 
 impl Lines {
     pub(super) fn new(reach: Reach, session: u64, names: Names) -> Self {
+        Self::that_begin(reach, Call::Session(session), names)
+    }
+
+    /// The same for a session of its own kind, which begins with that call.
+    pub(super) fn that_begin(reach: Reach, session: Call, names: Names) -> Self {
         Self {
             reach,
             session,
@@ -372,7 +378,7 @@ impl Lines {
                 let (answered, open) = self.numbers.lock().before(number);
                 Call::FileFor(Box::new(FileOrder { who, number, answered, open, call }))
             }
-            call => Call::For(Box::new(CallOrder { who, call })),
+            call => Call::For(Box::new(CallOrder::new(who, &call)?)),
         };
         let (address, begun) = (line.address.clone(), line.begun);
         let waits = |socket: &TcpStream| self.silent.wait(socket, || self.is_elsewhere(&address, begun));
@@ -494,7 +500,7 @@ impl Lines {
                 _ => return Err(ClientError::WrongAnswer { asked: "Subsystem" }),
             }
         }
-        match line.exchange(2, &Call::Session(self.session), |_| true).map_err(lost)?? {
+        match line.exchange(2, &self.session, |_| true).map_err(lost)?? {
             Reply::Count(begun) => Ok(Line { begun, ..line }),
             _ => Err(ClientError::WrongAnswer { asked: "Session" }),
         }

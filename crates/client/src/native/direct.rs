@@ -189,14 +189,21 @@ impl Direct {
     /// Tells the node what was written, if it has not said yet that it knows.
     pub fn commit(&self) -> Done<()> {
         let tell = |_: &[()], News { end, cuts, machines }: &News| {
-            self.lanes.call(&self.held, |handle| FileCall::LayoutCommit {
+            // Who could not tell it must not close the file as if it had not been changed.
+            let call = |handle| FileCall::LayoutCommit {
                 handle,
                 end: *end,
                 machines: machines.clone(),
                 cuts: *cuts,
-            })
+            };
+            self.lanes.call_again(&self.held, call).0
         };
         self.length.commit(Telling::All, |by, news| tell(by, news).map(Some)).map(drop)
+    }
+
+    /// The length was set through the node: it is asked how long the file is when bytes go next.
+    pub fn cut(&self) {
+        *self.way.lock() = Way::Unknown;
     }
 
     /// What was written before is durable when `sync` says so.

@@ -354,7 +354,9 @@ impl File {
         let call =
             FileCall::SetAttr { ino: self.ino, set: SetAttr { size: Some(len), ..SetAttr::default() } };
         let _cutting = self.lanes.cuts.begin();
-        self.lanes.names_of(&self.held, |connection| connection.file::<Attr>(call)).map(drop)
+        self.lanes.names_of(&self.held, |connection| connection.file::<Attr>(call))?;
+        self.movers.iter().for_each(|movers| movers.cut());
+        Ok(())
     }
 
     /// Flushes and closes. Dropping a file does the same, without a word when that fails.

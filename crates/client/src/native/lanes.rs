@@ -198,6 +198,18 @@ impl Lanes {
         self.with(&held.lane, |connection| held.ask(connection, call))
     }
 
+    /// A call that comes to the same when it is made twice; once more if the connection broke over it, and whether that was so.
+    pub fn call_again<T: crate::FromReply>(
+        &self,
+        held: &Held,
+        call: impl Fn(Handle) -> FileCall,
+    ) -> (Done<T>, bool) {
+        match self.call(held, &call) {
+            Err(ClientError::Lost { .. }) => (self.call(held, &call), true),
+            answered => (answered, false),
+        }
+    }
+
     /// A call about an open file that is not kept waiting by reads of it.
     pub fn beside<T: crate::FromReply>(&self, held: &Held, call: impl FnOnce(Handle) -> FileCall) -> Done<T> {
         match held.life {
@@ -224,14 +236,9 @@ impl Lanes {
 
     /// Gives a handle back; to be called once. Over another connection if its own has broken: others of the session may keep it open, and what it has locked.
     pub fn release(&self, held: &Held) -> Done<()> {
-        let release = || self.call(held, |handle| FileCall::Release { handle, sync: false });
-        let released = match release() {
-            Err(lost @ ClientError::Lost { .. }) => match release() {
-                Err(ClientError::Refused(why)) if why.fs == Some(FsError::BadHandle) => Ok(()),
-                Err(_) => Err(lost),
-                Ok(()) => Ok(()),
-            },
-            released => released,
+        let released = match self.call_again(held, |handle| FileCall::Release { handle, sync: false }) {
+            (Err(ClientError::Refused(why)), true) if why.fs == Some(FsError::BadHandle) => Ok(()),
+            (released, _) => released,
         };
         held.lane.files.fetch_sub(usize::from(held.counted), Ordering::Relaxed);
         released

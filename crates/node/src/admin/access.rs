@@ -284,7 +284,8 @@ impl Node {
             _ => None,
         };
         // No descriptor travels to another host.
-        let asks_later = matches!(&call, FileCall::OpenAs { flags, .. } if flags.write);
+        let asks_later =
+            session.held.asks_later() || matches!(&call, FileCall::OpenAs { flags, .. } if flags.write);
         let act = || {
             let done = match name.filter(|_| resumed) {
                 Some(name) => self.catalog.done_call(&name).map_err(|e| refused("the call", &e))?,

@@ -337,7 +337,8 @@ fn of_the_administrator(call: &Call) -> Option<&'static str> {
         | Call::Subsystem
         | Call::Session(_)
         | Call::FileFor(_)
-        | Call::For(_) => return None,
+        | Call::For(_)
+        | Call::ProgramSession(_) => return None,
         Call::MoveTargets(_) => "emptying and filling targets",
         Call::TargetPool(_) => "changing pools of targets",
         Call::Reload | Call::AddTarget { .. } => "changing the configuration",
@@ -372,7 +373,7 @@ fn not_here(call: &Call) -> Failure {
             "devices of this host are for other nodes, over TLS"
         }
         Call::ClusterRenew(_) => "a certificate is renewed over TLS, with the one before",
-        Call::Session(_) | Call::FileFor(_) | Call::For(_) => {
+        Call::Session(_) | Call::FileFor(_) | Call::For(_) | Call::ProgramSession(_) => {
             "other users are spoken for over TLS, by their node"
         }
         Call::ClusterJoin(_) => "joining goes over TLS, with a token: `thermo cluster join`",

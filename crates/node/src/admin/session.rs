@@ -41,6 +41,7 @@ pub(crate) struct Held {
     pub(super) news: super::locks::News,
     /// Descriptors travel to him.
     local: bool,
+    asks_later: bool,
     handles: Mutex<HashSet<Handle>>,
     /// Those of them whose bytes he reads and writes at the targets.
     at_targets: Mutex<HashSet<Handle>>,
@@ -60,6 +61,16 @@ impl Held {
     /// Of a session with a number; `caller`: the host, and whether calls of such a session are on record.
     pub(crate) fn of(client: u64, locks: LockSession, caller: Option<(NodeId, bool)>) -> Self {
         Self { client, locks, caller, ..Self::default() }
+    }
+
+    /// Of a program on the host of another node.
+    pub(crate) fn of_program(client: u64, locks: LockSession) -> Self {
+        Self { client, locks, asks_later: true, ..Self::default() }
+    }
+
+    /// He asks himself for the way to the targets of what he opens.
+    pub(super) fn asks_later(&self) -> bool {
+        self.asks_later
     }
 
     /// The name of a call for the record, and whether it may be there already.

@@ -1,6 +1,7 @@
 //! Calls over TLS: one thread per connection, bounded. Who calls is what his certificate says, and what the cluster knows of
 //! it.
 
+use super::sessions::Part;
 use super::{Own, Whose, join, member_id};
 use crate::Node;
 use crate::admin::Session;
@@ -307,18 +308,13 @@ fn serve(node: &Arc<Node>, stream: TlsStream, role: Role, caller: &Caller) -> Re
         (Call::TurnKept, Caller::Itself(MemberId::Node(id))) => Ok(Reply::Kept(node.kept_for(*id)?).into()),
         (Call::StandbyStep(_), Caller::Itself(MemberId::Node(_))) => serves(node),
         (Call::Session(number), Caller::Itself(MemberId::Node(_)) | Caller::User(_)) if part.is_none() => {
-            node.holding()?;
-            let mine = part.insert(join(node, Whose::Member(member_id(role)), number)?);
-            node.end_session(std::mem::replace(&mut session, Session::of(mine.held.clone())));
-            Ok(Reply::Count(mine.begun).into())
+            begins(node, &mut session, &mut part, (Whose::Member(member_id(role)), number))
         }
-        (Call::FileFor(order), _) => {
-            let joined = part.is_some();
-            for_user(node, &mut session, (role, caller, joined), (order.who.clone(), Call::FileFor(order)))
+        (Call::ProgramSession(number), Caller::Itself(MemberId::Node(id))) if part.is_none() => {
+            begins(node, &mut session, &mut part, (Whose::Program(*id), number))
         }
-        (Call::For(order), _) => {
-            let joined = part.is_some();
-            for_user(node, &mut session, (role, caller, joined), (order.who, order.call))
+        (call @ (Call::FileFor(_) | Call::For(_)), _) => {
+            for_user(node, &mut session, (role, caller, part.is_some()), call)
         }
         (call, Caller::User(user)) => node.call(&of_user(user), &mut session, call),
         (call, Caller::Itself(id)) => look(node, *id, &mut session, call),
@@ -359,6 +355,7 @@ fn is_of_names(call: &Call) -> bool {
         Call::Session(_)
             | Call::FileFor(_)
             | Call::For(_)
+            | Call::ProgramSession(_)
             | Call::ReportTargets(_)
             | Call::ClusterAddresses
             | Call::ClusterRenew(_)
@@ -399,28 +396,48 @@ fn elsewhere() -> Failure {
     failure(ErrorClass::Retry, "another node has that, or may have taken over from this one: ask that one")
 }
 
+/// The connection belongs to a session from now on.
+fn begins(
+    node: &Arc<Node>,
+    session: &mut Session,
+    part: &mut Option<Part>,
+    (whose, number): (Whose, u64),
+) -> Result<Answer, Failure> {
+    node.holding()?;
+    let mine = part.insert(join(node, whose, number)?);
+    node.end_session(std::mem::replace(session, Session::of(mine.held.clone())));
+    Ok(Reply::Count(mine.begun).into())
+}
+
 /// Asks for a user for whom a member may speak, if it does; `joined`: it has a session.
 fn for_user(
     node: &Arc<Node>,
     session: &mut Session,
     (role, caller, joined): (Role, &Caller, bool),
-    (who, call): (Speaks, Call),
+    call: Call,
 ) -> Result<Answer, Failure> {
+    let refused = |who: &Speaks| {
+        tracing::warn!("{role} speaks for uid {} and may not", who.uid);
+        Err(failure(ErrorClass::Denied, format!("{role} may not speak for uid {} here", who.uid)))
+    };
+    let its_users = joined && matches!(caller, Caller::Itself(MemberId::Node(_)));
     match (call, caller) {
-        (Call::FileFor(order), Caller::Itself(MemberId::Node(_))) if joined => {
-            node.file_for(session, *order).map(Answer::from)
-        }
-        (Call::FileFor(order), Caller::User(user)) if is_for(&who, user) => {
+        (Call::FileFor(order), _) if its_users => node.file_for(session, *order).map(Answer::from),
+        (Call::FileFor(order), Caller::User(user)) if is_for(&order.who, user) => {
             node.call(&of_user(user), session, Call::File(order.call))
         }
-        (call, Caller::Itself(MemberId::Node(_))) if joined && !who.checked && call.is_of_files() => {
-            let Speaks { uid, gid, groups, .. } = who;
+        (Call::For(order), _) if its_users && !order.who.checked => {
+            let call =
+                order.call().map_err(|e| failure(ErrorClass::Invalid, format!("what is asked: {e}")))?;
+            if !call.is_of_files() {
+                return refused(&order.who);
+            }
+            let Speaks { uid, gid, groups, .. } = order.who;
             node.call(&Cx { groups, ..Cx::user(uid, gid, crate::now()) }, session, call)
         }
-        _ => {
-            tracing::warn!("{role} speaks for uid {} and may not", who.uid);
-            Err(failure(ErrorClass::Denied, format!("{role} may not speak for uid {} here", who.uid)))
-        }
+        (Call::FileFor(order), _) => refused(&order.who),
+        (Call::For(order), _) => refused(&order.who),
+        _ => Err(failure(ErrorClass::Bug, "what is no call for a user was taken for one")),
     }
 }
 

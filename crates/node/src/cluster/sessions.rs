@@ -26,6 +26,8 @@ pub(crate) enum Whose {
     Member(MemberId),
     /// That of a program of this host, run by this user.
     User(u32),
+    /// That of a program of a node's host, for which the node speaks.
+    Program(NodeId),
 }
 
 impl std::fmt::Display for Whose {
@@ -33,6 +35,7 @@ impl std::fmt::Display for Whose {
         match self {
             Self::Member(id) => id.fmt(f),
             Self::User(uid) => write!(f, "a program of uid {uid}"),
+            Self::Program(node) => write!(f, "a program of the host of {}", MemberId::Node(*node)),
         }
     }
 }
@@ -90,10 +93,11 @@ impl Sessions {
         }
         let begin = || {
             let begun = uuid::Uuid::new_v4().as_u64_pair().0;
-            let far = matches!(key.0, Whose::Member(_));
+            let far = !matches!(key.0, Whose::User(_));
             let locks = LockSession { number: begun, key: lock_key(key), far };
             let held = match (key.0, locks.key) {
                 (Whose::User(_), _) => Held::local(locks),
+                (Whose::Program(_), _) => Held::of_program(key.1, locks),
                 (_, Some((node, _))) => Held::of(key.1, locks, Some((node, resumed(node)))),
                 // A client chooses its number, and goes to no targets.
                 (_, None) => Held::of(0, locks, None),
@@ -137,7 +141,7 @@ impl Sessions {
 fn lock_key((who, number): Key) -> Option<SessionKey> {
     match who {
         Whose::Member(MemberId::Node(id)) => Some((id, number)),
-        Whose::Member(MemberId::Client(_)) | Whose::User(_) => None,
+        Whose::Member(MemberId::Client(_)) | Whose::User(_) | Whose::Program(_) => None,
     }
 }
 
@@ -188,7 +192,9 @@ impl Drop for Part {
         if let Some(held) = sessions.end(self.key, left, forget) {
             match self.key.0 {
                 Whose::Member(id) => tracing::info!("a session of {id} has ended"),
-                Whose::User(_) => tracing::debug!("a session of {} has ended", self.key.0),
+                Whose::User(_) | Whose::Program(_) => {
+                    tracing::debug!("a session of {} has ended", self.key.0)
+                }
             }
             if !stops {
                 self.node.fence_what_locks_protect(&held);

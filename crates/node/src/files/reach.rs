@@ -60,11 +60,18 @@ impl FarFile {
             drop(alone);
             self.reach(size)?;
         };
+        // Twice: what is written from here on with a right of now may be in front of the cut or behind it, and is believed in neither case.
+        self.cuts.fetch_add(1, Ordering::AcqRel);
+        let cut = self.cut(size, before);
+        self.cuts.fetch_add(1, Ordering::AcqRel);
+        cut
+    }
+
+    fn cut(&self, size: u64, before: impl FnOnce() -> FsResult<()>) -> FsResult<()> {
         if size < self.stamp().size {
             before()?;
         }
         self.going_to(size);
-        self.cuts.fetch_add(1, Ordering::AcqRel);
         self.changing("truncating", |place| {
             let cut = place.striped.set_length(size);
             self.copied.cut(size);
