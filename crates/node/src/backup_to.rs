@@ -1,6 +1,7 @@
 //! Backups of the catalogue in the namespace: from there they go to tape like any other file, and any LTFS program or tar reads them
 //! from the cartridges when nothing else is left. What backups and their log need themselves stays outside of it.
 
+use crate::config::backup_names;
 use crate::error::fs_failure;
 use crate::restore::{PARTIAL, backups};
 use crate::{Node, Session};
@@ -13,27 +14,10 @@ use types::api::{FileApi, OpenFlags};
 use types::*;
 use wire::{Call, Failure, Selection};
 
-/// What names in the namespace begin with, where there is no mount.
-const NAMESPACE: &str = "tc:/";
 /// Copied at a time (bytes).
 const PIECE: usize = 1 << 20;
 /// Names of a directory read at a time.
 const PAGE: usize = 1_000;
-
-/// Names of the directories that lead to `catalog.backup_to`.
-///
-/// # Errors
-/// It is no path in the namespace.
-pub(crate) fn names(to: &str) -> Result<Vec<&str>, String> {
-    let inside = to.strip_prefix(NAMESPACE).map(|path| path.split('/').filter(|name| !name.is_empty()));
-    let names: Vec<&str> = inside.into_iter().flatten().collect();
-    if names.is_empty() || names.iter().any(|name| matches!(*name, "." | "..")) {
-        return Err(format!(
-            "catalog.backup_to is `{to}`; write a directory of the namespace, such as \"tc:/backups\""
-        ));
-    }
-    Ok(names)
-}
 
 impl Node {
     /// Puts the newest backup of `dir` where `catalog.backup_to` says, unless it is there, and asks for it to be written to tape.
@@ -68,7 +52,7 @@ impl Node {
     /// The directory of the backups, made if it is not there: for nobody but root, as a catalogue knows all names.
     fn backup_place(&self, cx: &Cx, to: &str) -> Result<Ino, FsError> {
         let mut dir = Ino::ROOT;
-        for name in names(to).map_err(|_| FsError::Invalid)? {
+        for name in backup_names(to).map_err(|_| FsError::Invalid)? {
             dir = match self.lookup(cx, dir, name.as_bytes()) {
                 Err(FsError::NotFound) => self.mkdir(cx, dir, name.as_bytes(), 0o700)?.ino,
                 found => found?.ino,
@@ -148,19 +132,6 @@ impl Node {
             let Some(last) = page.last() else { return Ok(names) };
             cookie = last.cookie;
             names.extend(page.into_iter().map(|entry| entry.name));
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::names;
-
-    #[test]
-    fn backups_go_to_a_directory_of_the_namespace() {
-        assert_eq!(names("tc:/backups/catalogue/").unwrap(), ["backups", "catalogue"]);
-        for wrong in ["tc:/", "/backups", "backups", "tc:backups", "tc:/a/../b"] {
-            assert!(names(wrong).unwrap_err().contains("catalog.backup_to"), "{wrong}");
         }
     }
 }

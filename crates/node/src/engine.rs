@@ -34,26 +34,6 @@ pub(crate) const EMBEDDED: &str = "catalog";
 /// Name by which a database knows this node.
 const OWNER: &str = "engine-owner";
 
-impl Config {
-    /// Whether the catalogue is in a database.
-    pub fn in_database(&self) -> bool {
-        self.catalog.engine.is_some()
-    }
-}
-
-/// What of the configuration cannot work together.
-pub(crate) fn validate(config: &Config) -> Result<(), String> {
-    crate::turns::validate(config)?;
-    let Some(address) = &config.catalog.engine else { return Ok(()) };
-    kv::check_address(address).map_err(|e| format!("catalog.engine: {e}"))?;
-    if config.catalog.log_changes {
-        return Err("catalog.log_changes is for the embedded engine only: a catalogue in a database comes back as it was at a moment by \
-                    the database's own archive of its log; leave it out (backups by catalog.backup_dir work with both)"
-            .into());
-    }
-    Ok(())
-}
-
 /// An engine of either kind.
 pub(crate) enum Opened {
     /// In the state directory.

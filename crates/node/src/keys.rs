@@ -2,13 +2,13 @@
 //! counts at once, and never kept, logged or recorded. The catalogue knows their names only.
 
 use crate::clock;
-use crate::config::EncryptionConfig;
+use crate::config::{EncryptionConfig, KeySource};
 use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::io::{ErrorKind, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{ChildStdout, Command, Stdio};
 use std::time::Duration;
 use tape::{Key, Keys};
@@ -19,50 +19,17 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Most of its answer that is looked at (bytes).
 const ANSWER: u64 = 4096;
 
-/// Where keys are.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Source {
-    /// Lines `NAME KEY [POOL ...]`.
-    File(PathBuf),
-    /// A program: `PROGRAM get NAME` prints the key, `PROGRAM current POOL` the name of the one for new volumes.
-    Command(PathBuf),
-}
-
-impl Source {
-    /// `file:/path` or `command:/path`.
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        let parsed = match text.split_once(':') {
-            Some(("file", path)) => Some((Source::File(path.into()), path)),
-            Some(("command", path)) => Some((Source::Command(path.into()), path)),
-            _ => None,
-        };
-        let (source, path) = parsed.ok_or_else(|| {
-            format!("encryption.keys is `{text}`; write \"file:/path\" or \"command:/path\"")
-        })?;
-        if !Path::new(path).is_absolute() {
-            return Err(format!("encryption.keys: the path `{path}` is not absolute"));
-        }
-        Ok(source)
-    }
-}
-
 /// Keys of the node's volumes.
 pub(crate) struct NodeKeys {
-    source: Source,
+    source: KeySource,
     pools: Vec<String>,
 }
 
 impl NodeKeys {
     /// As configured; None: no volume is encrypted.
     pub(crate) fn of(config: &EncryptionConfig) -> Result<Option<Self>, String> {
-        match &config.keys {
-            Some(keys) => Ok(Some(Self { source: Source::parse(keys)?, pools: config.pools.clone() })),
-            None if config.pools.is_empty() => Ok(None),
-            None => {
-                Err("encryption.pools names pools, and encryption.keys does not say where their keys are"
-                    .into())
-            }
-        }
+        let source = config.source()?;
+        Ok(source.map(|source| Self { source, pools: config.pools.clone() }))
     }
 
     /// Whether new volumes of a pool are encrypted.
@@ -76,7 +43,7 @@ impl NodeKeys {
             return Ok(None);
         }
         let name = match &self.source {
-            Source::File(path) => {
+            KeySource::File(path) => {
                 let lines = lines(path)?;
                 let current =
                     lines.iter().rev().find(|l| l.pools.iter().any(|p| p == pool.as_str() || p == "*"));
@@ -87,7 +54,7 @@ impl NodeKeys {
                     )
                 })?
             }
-            Source::Command(program) => ask(program, &["current", pool.as_str()])?,
+            KeySource::Command(program) => ask(program, &["current", pool.as_str()])?,
         };
         self.key(&name).map(Some)
     }
@@ -96,12 +63,12 @@ impl NodeKeys {
 impl Keys for NodeKeys {
     fn key(&self, name: &str) -> Result<Key, String> {
         let (hex, from) = match &self.source {
-            Source::File(path) => {
+            KeySource::File(path) => {
                 let found = lines(path)?.into_iter().find(|l| l.name == name);
                 let found = found.ok_or_else(|| format!("{} has no key of this name", path.display()))?;
                 (found.key, path)
             }
-            Source::Command(program) => (ask(program, &["get", name])?, program),
+            KeySource::Command(program) => (ask(program, &["get", name])?, program),
         };
         let bytes = bytes(&hex).ok_or_else(|| {
             format!("{}: key `{name}` is not 64 hexadecimal digits (32 bytes)", from.display())

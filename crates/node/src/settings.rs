@@ -98,7 +98,7 @@ impl Node {
         new.state_dir.clone_from(&self.config.state_dir);
         new.mount.clone_from(&self.config.mount);
         new.file.clone_from(&self.config.file);
-        new.validate().and_then(|()| crate::turns::validate(&new)).map_err(|e| in_file(file, &e))?;
+        new.validate().map_err(|e| in_file(file, &e))?;
         Ok(new)
     }
 

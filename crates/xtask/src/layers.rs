@@ -24,6 +24,7 @@ const FLOORS: &[(&str, u8)] = &[
     ("vtl", 2),
     ("policy", 2),
     ("sched", 2),
+    ("config", 2),
     ("node", 3),
     ("client", 4),
     ("fuse", 5),

@@ -1,6 +1,6 @@
 //! The configuration file and its sizes. A configuration that is accepted is written as one that means the same.
 
-use node::{Config, Size};
+use config::{Config, Size};
 
 pub(super) fn run(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };

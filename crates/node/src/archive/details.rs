@@ -1,5 +1,6 @@
 //! All about one drive, for `thermo drive show`.
 
+use super::library::settings;
 use super::state::{DriveSlot, State};
 use super::{look, times};
 use crate::Node;
@@ -46,7 +47,7 @@ impl Node {
     }
 
     fn details_of(&self, state: &State, d: &DriveSlot) -> DriveDetails {
-        let settings = self.config.tape.settings();
+        let settings = settings(&self.config.tape);
         let (busy, loaded) = match &d.state {
             DriveState::Busy(busy) => (Some(busy), false),
             DriveState::Loaded(_) => (None, true),

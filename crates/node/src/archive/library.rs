@@ -10,7 +10,7 @@ use super::state::{DriveSlot, Serves, Standing};
 use super::tapes;
 use super::worker::{OpenDrive, Order, Worker};
 use crate::Node;
-use crate::config::Config;
+use crate::config::{BlockProtection, Config, TapeConfig};
 use crate::error::{failure, refused};
 use crossbeam_channel::{Receiver, Sender};
 use parking_lot::Mutex;
@@ -183,13 +183,23 @@ pub fn take_stock(node: &Arc<Node>, library: LibraryNo) -> Result<Stock, Failure
     let elements = changer.inventory().map_err(|e| tape_failure(&e))?;
     enter_volumes(node, &elements)?;
     let product = changer.product().to_owned();
-    let settings = tape::Settings { key, ..node.config.tape.settings() };
+    let settings = tape::Settings { key, ..settings(&node.config.tape) };
     let sites = hardware.drives(&mut changer, &elements, settings)?;
     let robot = Arc::new(Mutex::new(changer));
     node.counts()?;
     let numbers = (node.first_drive(library)..).map(DriveNo);
     let drives = numbers.zip(sites).map(|(no, site)| station(node, (library, no), site, &robot)).collect();
     Ok(Stock { library, product, elements, robot, drives })
+}
+
+/// How drives are used.
+pub(super) fn settings(config: &TapeConfig) -> tape::Settings {
+    tape::Settings {
+        block_protection: config.block_protection == BlockProtection::Auto,
+        compression: config.compression,
+        append_only: config.append_only,
+        key: None,
+    }
 }
 
 fn station(

@@ -24,7 +24,6 @@ use types::*;
 pub use damaged::why as damaged;
 pub use repack::{may_be_repacked, subject};
 pub use ticket::{End, Task, Ticket};
-pub use undeletable::UndeleteConfig;
 pub use verify::can_be_verified;
 
 use ticket::Running;

@@ -8,6 +8,7 @@ use super::ticket::End;
 use super::{Task, verify};
 use crate::Node;
 use crate::clock::Moment;
+use crate::config::{Config, lto_generation};
 use catalog::TapePlace;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -80,7 +81,7 @@ impl Repack {
 
     /// The configured rules say which volumes are emptied without being asked.
     pub(super) fn look(&mut self, node: &Arc<Node>, volumes: &[Volume]) -> catalog::Result<()> {
-        let rules = node.settings().reclaim_rules();
+        let rules = rules(&node.settings());
         if !rules.any() || self.looked.is_some_and(|at| at.elapsed() < LOOK_EVERY) {
             return Ok(());
         }
@@ -312,6 +313,14 @@ pub fn subject<'v>(volumes: impl ExactSizeIterator<Item = &'v Barcode>) -> Strin
         (2..=3, some) => format!("volumes {}", some.join(", ")),
         _ => format!("{count} volumes"),
     }
+}
+
+/// When volumes are emptied, for the policy.
+fn rules(config: &Config) -> policy::ReclaimRules {
+    let of = &config.reclaim;
+    let generation = of.generation.as_deref().and_then(lto_generation).unwrap_or(0);
+    let most_files = config.tape.max_files_per_volume;
+    policy::ReclaimRules { dead_percent: of.dead_percent, generation, most_files }
 }
 
 #[cfg(test)]

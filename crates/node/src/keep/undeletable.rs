@@ -3,21 +3,12 @@
 use crate::Node;
 use crate::clock::Moment;
 use catalog::TapeNode;
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::time::Duration;
 use types::*;
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
-
-/// How long what was deleted or overwritten stays.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct UndeleteConfig {
-    /// Days for which a volume is not emptied by rule after the last deletion of something on it; 0: none.
-    pub keep_days: u32,
-}
 
 /// Volumes that are kept, and until when.
 #[derive(Default)]

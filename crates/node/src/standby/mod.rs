@@ -7,12 +7,11 @@ pub(crate) mod kept;
 mod ledger;
 mod link;
 pub(crate) mod listen;
-mod settings;
 
+pub use crate::config::{StandbyConfig, StandbyMode, WhenAway};
 pub(crate) use feeder::{Feeding, before_start};
 pub use follow::{Followed, follow};
 pub(crate) use ledger::Ledger;
-pub use settings::{StandbyConfig, StandbyMode, WhenAway};
 
 use crate::error::{failure, refused};
 use crate::{Config, Node};

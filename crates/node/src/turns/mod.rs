@@ -7,9 +7,9 @@ mod wait;
 
 pub use wait::{Turn, Waited, wait_for_turn};
 
+use crate::Node;
 use crate::error::failure;
 use crate::standby::kept;
-use crate::{Config, Node};
 use known::Known;
 use kv::Seen;
 use parking_lot::Mutex;
@@ -23,39 +23,6 @@ use wire::{Failure, KeptFile, TurnState, TurnsView};
 const LOOKS: u32 = 5;
 /// Longest time between two of them.
 const LONGEST: Duration = Duration::from_secs(1);
-
-impl Config {
-    /// How long this node's turn lasts without a sign of life; None: the database is its own.
-    pub(crate) fn turn(&self) -> Option<Duration> {
-        self.catalog.take_turns_s.map(|seconds| Duration::from_secs(seconds.into()))
-    }
-
-    /// Whether it waits for its turn before it serves.
-    pub fn takes_turns(&self) -> bool {
-        self.turn().is_some()
-    }
-}
-
-/// What of the configuration cannot work together.
-pub(crate) fn validate(config: &Config) -> Result<(), String> {
-    let Some(seconds) = config.catalog.take_turns_s else { return Ok(()) };
-    if !config.in_database() {
-        return Err("catalog.take_turns_s is for nodes with the same database (catalog.engine); a catalogue in the state directory has a [standby]: take \
-                    it out"
-            .into());
-    }
-    if !(3..=30).contains(&seconds) {
-        return Err(
-            "catalog.take_turns_s is 3 to 30 seconds: other hosts wait a minute for the next one".into()
-        );
-    }
-    if !config.targets.is_empty() || !config.devices.is_empty() {
-        return Err("[[targets]] and [[devices]] of a node that takes turns (catalog.take_turns_s) would be away while it waits: a second node on \
-                    this host, with a state directory of its own, serves them (`thermo cluster join`)"
-            .into());
-    }
-    Ok(())
-}
 
 /// Pause between two looks.
 fn pause(lease: Duration) -> Duration {

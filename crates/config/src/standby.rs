@@ -62,7 +62,8 @@ impl Default for StandbyConfig {
 }
 
 impl StandbyConfig {
-    pub(crate) fn mode(&self) -> Mode {
+    /// What the engine is told of that.
+    pub fn mode(&self) -> Mode {
         match (self.mode, self.when_away) {
             (StandbyMode::Follow, _) => Mode::Follow,
             (StandbyMode::Wait, WhenAway::Refuse) => Mode::Wait(Away::Refuse),
@@ -70,11 +71,13 @@ impl StandbyConfig {
         }
     }
 
-    pub(crate) fn patience(&self) -> Duration {
+    /// How long changes wait for the standby.
+    pub fn patience(&self) -> Duration {
         Duration::from_secs(self.patience_s.into())
     }
 
-    pub(crate) fn lease(&self) -> Duration {
+    /// How long after its last answer the standby does not take over.
+    pub fn lease(&self) -> Duration {
         Duration::from_secs(self.lease_s.into())
     }
 

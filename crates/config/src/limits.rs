@@ -7,7 +7,7 @@
 use serde::{Deserialize, Serialize};
 use types::{ClassName, Request};
 
-/// Priorities that a request may have: the lowest is above what is brought back for nobody ([`sched::BACKGROUND`]).
+/// Priorities that a request may have: the lowest is above what is brought back for nobody (`sched::BACKGROUND`).
 pub const LOWEST: u8 = 1;
 /// The highest.
 pub const HIGHEST: u8 = 9;

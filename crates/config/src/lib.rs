@@ -1,18 +1,32 @@
 //! Configuration of a node: one TOML file, every key optional, unknown keys refused with the nearest valid one.
 
+#![forbid(unsafe_code)]
+
+pub mod attached;
 mod catalog;
 mod cluster;
+mod devices;
+mod encryption;
 mod explain;
+pub mod limits;
+mod mixed;
+mod size;
+mod standby;
 mod targets;
 
-use crate::attached::{self, AttachedLibrary};
-use crate::limits::{self, LimitConfig};
-use crate::mixed::{DriveKind, Media};
-pub use catalog::CatalogConfig;
+use attached::AttachedLibrary;
+pub use catalog::{CatalogConfig, backup_names};
 pub use cluster::ClusterConfig;
+pub use devices::{DeviceConfig, Users};
+pub use encryption::{EncryptionConfig, KeySource};
 use explain::{explain, nearest};
+use limits::LimitConfig;
+pub use mixed::{DriveKind, Media};
 use serde::{Deserialize, Serialize};
+pub use size::Size;
+pub use standby::{StandbyConfig, StandbyMode, WhenAway};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 pub use targets::TargetConfig;
 use types::{Class, ClassName, FormatRule, Generation, NonBlock, PoolName};
 
@@ -36,17 +50,17 @@ pub struct Config {
     /// When volumes are emptied without being asked.
     pub reclaim: ReclaimConfig,
     /// How long deleted files stay restorable.
-    pub undelete: crate::keep::UndeleteConfig,
+    pub undelete: UndeleteConfig,
     /// Volumes that drives encrypt.
     pub encryption: EncryptionConfig,
     /// Where a node of a cluster is reached.
     pub cluster: ClusterConfig,
     /// Who follows whom.
-    pub standby: crate::standby::StandbyConfig,
+    pub standby: StandbyConfig,
     /// Disk targets that this node serves to the cluster.
     pub targets: Vec<TargetConfig>,
     /// Drives and robots of this host that other nodes of the cluster use.
-    pub devices: Vec<crate::devices::DeviceConfig>,
+    pub devices: Vec<DeviceConfig>,
     /// Backups of the catalogue.
     pub catalog: CatalogConfig,
     /// Pools made at first start.
@@ -124,16 +138,6 @@ pub struct LibraryConfig {
     pub sockets: Option<PathBuf>,
 }
 
-/// Volumes that drives encrypt.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct EncryptionConfig {
-    /// Where the keys are: `"file:/path"` or `"command:/path"`.
-    pub keys: Option<String>,
-    /// Pools whose volumes are encrypted, from their labelling on.
-    pub pools: Vec<String>,
-}
-
 /// How volumes are written.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -177,6 +181,14 @@ pub struct TapeConfig {
     pub reserve: bool,
 }
 
+/// How long what was deleted or overwritten stays.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct UndeleteConfig {
+    /// Days for which a volume is not emptied by rule after the last deletion of something on it; 0: none.
+    pub keep_days: u32,
+}
+
 /// When volumes are emptied without being asked.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -206,12 +218,19 @@ impl Config {
         self.locks || self.cluster.listen.is_some()
     }
 
-    /// When volumes are emptied, for the policy.
-    pub fn reclaim_rules(&self) -> policy::ReclaimRules {
-        let of = &self.reclaim;
-        let generation = of.generation.as_deref().and_then(lto_generation).unwrap_or(0);
-        let most_files = self.tape.max_files_per_volume;
-        policy::ReclaimRules { dead_percent: of.dead_percent, generation, most_files }
+    /// Whether the catalogue is in a database.
+    pub fn in_database(&self) -> bool {
+        self.catalog.engine.is_some()
+    }
+
+    /// How long this node's turn lasts without a sign of life; None: the database is its own.
+    pub fn turn(&self) -> Option<Duration> {
+        self.catalog.take_turns_s.map(|seconds| Duration::from_secs(seconds.into()))
+    }
+
+    /// Whether it waits for its turn before it serves.
+    pub fn takes_turns(&self) -> bool {
+        self.turn().is_some()
     }
 }
 
@@ -223,18 +242,6 @@ pub enum BlockProtection {
     Auto,
     /// Never.
     Off,
-}
-
-impl TapeConfig {
-    /// How drives are used.
-    pub fn settings(&self) -> tape::Settings {
-        tape::Settings {
-            block_protection: self.block_protection == BlockProtection::Auto,
-            compression: self.compression,
-            append_only: self.append_only,
-            key: None,
-        }
-    }
 }
 
 /// A pool made at first start.
@@ -280,77 +287,6 @@ fn default_age() -> u32 {
     60
 }
 
-/// A number of bytes; in TOML an integer or text with a unit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(transparent)]
-pub struct Size(pub u64);
-
-impl Size {
-    /// Gibibytes.
-    pub const fn gib(n: u64) -> Self {
-        Self(n << 30)
-    }
-    /// Mebibytes.
-    pub const fn mib(n: u64) -> Self {
-        Self(n << 20)
-    }
-}
-
-impl std::str::FromStr for Size {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
-        let t = text.trim();
-        let split = t.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(t.len());
-        let (number, unit) = (&t[..split], t[split..].trim().to_ascii_lowercase());
-        let factor: u64 = match unit.as_str() {
-            "" | "b" => 1,
-            "k" | "kib" => 1 << 10,
-            "m" | "mib" => 1 << 20,
-            "g" | "gib" => 1 << 30,
-            "t" | "tib" => 1 << 40,
-            "kb" => 1_000,
-            "mb" => 1_000_000,
-            "gb" => 1_000_000_000,
-            "tb" => 1_000_000_000_000,
-            other => {
-                return Err(format!(
-                    "`{other}` is not a unit of size; use KiB, MiB, GiB, TiB, KB, MB, GB or TB"
-                ));
-            }
-        };
-        let too_large = || format!("`{text}` is too large");
-        if let Ok(whole) = number.parse::<u64>() {
-            return whole.checked_mul(factor).map(Self).ok_or_else(too_large);
-        }
-        let n: f64 =
-            number.parse().map_err(|_| format!("`{text}` is not a size; write for example \"6 GiB\""))?;
-        let bytes = n * factor as f64;
-        if bytes < u64::MAX as f64 { Ok(Self(bytes as u64)) } else { Err(too_large()) }
-    }
-}
-
-impl<'de> Deserialize<'de> for Size {
-    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        struct V;
-        impl serde::de::Visitor<'_> for V {
-            type Value = Size;
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("a number of bytes or text such as \"6 GiB\"")
-            }
-            fn visit_u64<E>(self, v: u64) -> Result<Size, E> {
-                Ok(Size(v))
-            }
-            fn visit_i64<E: serde::de::Error>(self, v: i64) -> Result<Size, E> {
-                u64::try_from(v).map(Size).map_err(|_| E::custom("a size cannot be negative"))
-            }
-            fn visit_str<E: serde::de::Error>(self, v: &str) -> Result<Size, E> {
-                v.parse().map_err(E::custom)
-            }
-        }
-        d.deserialize_any(V)
-    }
-}
-
 impl Default for Config {
     fn default() -> Self {
         Self {
@@ -361,10 +297,10 @@ impl Default for Config {
             libraries: Vec::new(),
             tape: TapeConfig::default(),
             reclaim: ReclaimConfig::default(),
-            undelete: crate::keep::UndeleteConfig::default(),
+            undelete: UndeleteConfig::default(),
             encryption: EncryptionConfig::default(),
             cluster: ClusterConfig::default(),
-            standby: crate::standby::StandbyConfig::default(),
+            standby: StandbyConfig::default(),
             targets: Vec::new(),
             devices: Vec::new(),
             catalog: CatalogConfig::default(),
@@ -519,10 +455,9 @@ impl Config {
         if let Some(bad) = r.generation.as_deref().filter(|text| lto_generation(text).is_none()) {
             return Err(format!("reclaim.generation is `{bad}`; write for example \"LTO6\""));
         }
-        crate::engine::validate(self)?;
-        self.catalog.validate()?;
+        self.catalog.validate(self)?;
         attached::validate(&self.libraries)?;
-        crate::keys::NodeKeys::of(&self.encryption)?;
+        self.encryption.source()?;
         limits::validate(&self.limits)?;
         self.cluster.validate()?;
         self.standby.validate(self.in_database(), self.cluster.listen.is_some())?;
@@ -530,7 +465,7 @@ impl Config {
         if fed && self.cluster.subsystem.is_some() {
             return Err("standby: a subsystem (cluster.subsystem) has none: its hosts take turns with a database (catalog.take_turns_s)".into());
         }
-        crate::devices::validate(self)?;
+        devices::validate(self)?;
         targets::validate(&self.targets, &self.cluster, &self.disk_path())?;
         self.validate_classes()
     }
