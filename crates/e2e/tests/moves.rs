@@ -3,6 +3,7 @@
 use e2e::cluster::{Small, configure, join, lies_on, objects, serves, targets, up, wait_for_close, words};
 use e2e::hosts::{Hosts, TARGET};
 use e2e::{Bed, can_mount, noise};
+use serde_json::Value;
 use std::ffi::OsStr;
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -88,7 +89,7 @@ fn targets_are_drained_and_balanced_while_another_host_writes_straight_to_them()
         }
         // The last one that was drained is emptier than the others now, when its node says so.
         let used = || {
-            let used = |view: &serde_json::Value| {
+            let used = |view: &Value| {
                 let number = |what: &str| view["target"][what].as_u64().unwrap();
                 (view["target"]["id"].as_u64().unwrap(), number("capacity") - number("free"))
             };
@@ -276,6 +277,9 @@ fn a_layout_without_room_changes_nothing_and_what_is_on_tape_only_comes_back_as_
     assert!(fs::read(&file).unwrap() == bytes && fs::read(hosts.there.join("file")).unwrap() == bytes);
     first.wait("what was begun", || hosts.objects() == 2);
     ballast.iter().for_each(|path| fs::remove_file(path).unwrap());
+    // They tell that every five seconds; until then, what comes back goes to the node's own disk tier.
+    let has_room = |view: &Value| view["target"]["free"].as_u64().unwrap() > TARGET / 2;
+    first.wait("their room", || targets(first).iter().all(has_room));
     first.ok(words("migrate --wait", &file, ""));
     first.ok(words("purge --wait", &file, ""));
     first.ok(words("protect --wait", &file, "--code 2+1"));
@@ -502,12 +506,12 @@ fn drains_balances_and_replacements_keep_the_rate_and_say_how_far_they_are() {
     keeps_the_rate(&hosts, &["target", "drain", &target.to_string()]);
     hosts.drained(target);
     hosts.give_back(target);
-    let used = |view: &serde_json::Value| {
+    let used = |view: &Value| {
         let number = |what: &str| view["target"][what].as_u64().unwrap();
         number("capacity") - number("free")
     };
     first.wait("what all targets have to be told", || {
-        let of = |view: &serde_json::Value| (view["target"]["id"] == target) == (used(view) < 3 << 20);
+        let of = |view: &Value| (view["target"]["id"] == target) == (used(view) < 3 << 20);
         targets(first).iter().all(of)
     });
     keeps_the_rate(&hosts, &["target", "balance"]);

@@ -7,6 +7,7 @@ use crate::error::failure;
 use crate::locks::LockSession;
 use crate::node::Relayed;
 use parking_lot::Mutex;
+use std::collections::HashSet;
 use std::net::Shutdown;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -169,6 +170,8 @@ fn answer_from(relayed: &mut dyn Relayed, cut: &dyn Fn(), cx: &Cx, call: Call) -
 fn answer(node: &Arc<Node>, stream: UnixStream, peer: &wire::Peer, cut: &dyn Fn()) {
     let mut session = Session::of(Arc::new(Held::local(LockSession::default())));
     let mut files = Files::Unknown;
+    // Requests that this node makes for itself, also where those for files are made elsewhere.
+    let mut own_requests = HashSet::new();
     // Where the session is shared with other connections, this is its part in it.
     let mut part = None;
     let served = wire::serve_connection(stream, concat!("thermo ", env!("CARGO_PKG_VERSION")), &mut |call| {
@@ -187,13 +190,20 @@ fn answer(node: &Arc<Node>, stream: UnixStream, peer: &wire::Peer, cut: &dyn Fn(
                 node.end_session(std::mem::replace(&mut session, Session::of(mine.held.clone())));
                 Ok(Reply::Count(mine.begun).into())
             }
+            Call::Request(id) if own_requests.contains(&id) => node.call(&cx, &mut session, call),
             call if matches!(call, Call::File(_)) || call.is_of_files() => {
                 match files.elsewhere(node, peer.uid)? {
                     Some(relayed) => answer_from(&mut **relayed, cut, &cx, call),
                     None => node.call(&cx, &mut session, call),
                 }
             }
-            call => node.call(&cx, &mut session, call),
+            call => {
+                let answer = node.call(&cx, &mut session, call)?;
+                if let Reply::Request(request) = &answer.reply {
+                    own_requests.insert(request.request.id);
+                }
+                Ok(answer)
+            }
         }
     });
     match part {

@@ -19,6 +19,8 @@ use wire::{Call, Failure, FileCall, LockEvent, Reply, WireError};
 
 /// A program's numbers of locks that it waits for are greater by this than those of calls.
 const PROGRAMS: u64 = 1 << 48;
+/// The attribute by which programs find the node of a mount.
+const NODE: &[u8] = b"user.thermo.node";
 /// How long nobody asks again where this host was refused: who is refused often is not listened to.
 const QUIET: Duration = Duration::from_secs(5);
 
@@ -78,6 +80,10 @@ fn passed_on(call: Call) -> Result<Call, Failure> {
             | FileCall::LayoutCopies(_)
             | FileCall::CopiesEnd { .. },
         ) => return Err(refused(FsError::NotSupported, "that is for mounts".into())),
+        // Here no descriptors are to be had, for which programs look for the node of a mount.
+        Call::File(FileCall::GetXattr { name, .. }) if name == NODE => {
+            return Err(refused(FsError::NoAttribute, "files of another host's node".into()));
+        }
         other => other,
     })
 }
@@ -139,11 +145,16 @@ impl Relayed {
             Ok(call) => call,
             Err(e) => return Ok(Err(e)),
         };
-        let number = self.lines.number();
-        match self.lines.ask_over(&mut self.line, speaks(cx), number.value, call)? {
+        let (number, of_file) = (self.lines.number(), matches!(call, Call::File(_)));
+        match self.lines.ask_over(&mut self.line, speaks(cx), number.value, call) {
             // Another node has taken over from that one.
-            Err(e) if e.fs.is_none() && e.class == ErrorClass::Retry => Err(WireError::Closed),
-            answer => Ok(answer.map(answered)),
+            Ok(Err(e)) if of_file && e.fs.is_none() && e.class == ErrorClass::Retry => Err(WireError::Closed),
+            Ok(answer) => Ok(answer.map(answered)),
+            // It was not asked.
+            Err(e @ (WireError::TooLarge(_) | WireError::NotYet { .. })) => {
+                Ok(Err(Failure { class: ErrorClass::Invalid, fs: None, message: e.to_string() }))
+            }
+            Err(e) => Err(e),
         }
     }
 }

@@ -182,6 +182,10 @@ impl Direct {
         }
         if self.length.written((), writing, end) {
             self.commit()?;
+            if self.length.was_cut() {
+                // So that not each write within the length is told.
+                self.cut();
+            }
         }
         Ok(true)
     }

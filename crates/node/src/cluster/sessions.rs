@@ -16,7 +16,8 @@ use wire::Failure;
 const GRACE: Duration = Duration::from_secs(30);
 /// How long it is known which calls were done for a host that does not come back for their answers (seconds).
 const KEEP_CALLS_S: i64 = 24 * 3600;
-/// Most sessions at once: each holds memory for as long as it has a connection, or `GRACE` longer.
+/// Most sessions at once: each holds memory for as long as it has a connection, or `GRACE` longer. Programs of other hosts may have half as many connections as a
+/// node takes: they keep no mounts away.
 const MOST: usize = 4096;
 
 /// Whose session it is.
@@ -90,6 +91,14 @@ impl Sessions {
         }
         if all.len() >= MOST && !all.contains_key(&key) {
             return Err(failure(ErrorClass::Busy, format!("{MOST} sessions are open; try again later")));
+        }
+        if let Whose::Program(_) = key.0 {
+            let of_programs = all.iter().filter(|((whose, _), _)| matches!(whose, Whose::Program(_)));
+            let most = crate::startup::connections(MOST) / 2;
+            if of_programs.map(|(_, shared)| shared.connections).sum::<usize>() >= most {
+                let message = format!("programs of other hosts have {most} connections; try again later");
+                return Err(failure(ErrorClass::Busy, message));
+            }
         }
         let begin = || {
             let begun = uuid::Uuid::new_v4().as_u64_pair().0;
