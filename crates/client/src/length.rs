@@ -19,7 +19,7 @@ pub(crate) struct Length<H> {
     known: Mutex<Known>,
     /// Those that this host, or this program, makes itself.
     own: Arc<Cuts>,
-    /// The length was set, and the node was not asked for it since.
+    /// Somebody here has set the length, and the node was not asked for it since.
     cut: AtomicBool,
     /// Writes so far.
     writes: AtomicU64,
@@ -172,7 +172,7 @@ impl<H: Clone> Length<H> {
         self.own.begin()
     }
 
-    /// Whether the length was set, as far as is known, since this was asked last.
+    /// Whether somebody here has set the length since this was asked last.
     pub(crate) fn was_cut(&self) -> bool {
         self.cut.swap(false, Ordering::AcqRel)
     }
@@ -247,10 +247,6 @@ impl<H: Clone> Length<H> {
                 drop(untold);
                 self.machines.told(&news.machines);
                 let end = if cuts == now { end } else { 0 };
-                if cuts != now {
-                    // Whoever writes next is to learn how long it is.
-                    self.cut.store(true, Ordering::Release);
-                }
                 self.found(asked, end, now);
                 Ok(true)
             }

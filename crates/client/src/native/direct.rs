@@ -182,10 +182,6 @@ impl Direct {
         }
         if self.length.written((), writing, end) {
             self.commit()?;
-            if self.length.was_cut() {
-                // So that not each write within the length is told.
-                self.cut();
-            }
         }
         Ok(true)
     }
