@@ -83,6 +83,8 @@ fn drives_of_two_hosts_work_for_one_node() {
     assert_eq!(addresses[1], format!("thermo://{}/drive1", hall.at_second), "{found:#}");
     let data = noise(7, 3_000_000);
     hall.put(&data);
+    let usable = |drives: Value| drives.as_array().unwrap().iter().all(|drive| drive["status"] == "free");
+    hall.first.wait("both drives can be used", || usable(hall.first.json(["drive", "ls"])));
     hall.first.ok(["migrate", "--wait", "tc:/file"]);
     let loads = || [0, 1].map(|n| hall.library.stats(n).unwrap().loads);
     assert!(loads().iter().all(|loads| *loads > 0), "both copies at once on two drives: {:?}", loads());

@@ -43,22 +43,22 @@ pub fn primary(dir: &Path, feed: &Arc<Feed>) -> LmdbEngine {
         flush_interval: Duration::from_millis(1),
         ..LmdbOptions::default()
     };
-    open(|| LmdbEngine::open(dir, options.clone()))
+    opened(|| LmdbEngine::open(dir, options.clone())).unwrap()
 }
 
 pub fn follower(dir: &Path) -> Follower {
-    open(|| Follower::open(dir, LmdbOptions::default()))
+    opened(|| Follower::open(dir, LmdbOptions::default())).unwrap()
 }
 
 /// A child that another test starts holds copies of our descriptors, and so the lock, until it executes its program.
-fn open<T>(mut f: impl FnMut() -> Result<T, KvError>) -> T {
+pub fn opened<T>(mut f: impl FnMut() -> Result<T, KvError>) -> Result<T, KvError> {
     let begin = Instant::now();
     loop {
         match f() {
             Err(KvError::Locked { .. }) if begin.elapsed() < Duration::from_secs(30) => {
                 std::thread::yield_now()
             }
-            opened => return opened.unwrap(),
+            opened => return opened,
         }
     }
 }
@@ -94,7 +94,7 @@ pub fn dump(engine: &dyn Engine) -> Pairs {
 /// What an engine holds that has taken over from its standby.
 pub fn promoted(follower: Follower, dir: &Path) -> Pairs {
     follower.promote(dir).unwrap();
-    dump(&open(|| LmdbEngine::open(dir, LmdbOptions::default())))
+    dump(&opened(|| LmdbEngine::open(dir, LmdbOptions::default())).unwrap())
 }
 
 pub struct Dirs {

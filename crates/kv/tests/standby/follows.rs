@@ -131,7 +131,7 @@ fn a_standby_that_holds_something_else_notices_and_begins_anew() {
     let mut standby = follower(&dirs.standby);
     catch_up(&engine, &feed, &mut standby);
     drop(standby);
-    let tampered = LmdbEngine::open(&dirs.standby, LmdbOptions::default()).unwrap();
+    let tampered = opened(|| LmdbEngine::open(&dirs.standby, LmdbOptions::default())).unwrap();
     put(&tampered, &[(vec![2], Some(vec![3]))], true);
     drop(tampered);
     let mut standby = follower(&dirs.standby);
@@ -158,6 +158,6 @@ fn what_is_no_complete_copy_does_not_take_over_and_no_other_engine_follows() {
     let mut standby = follower(&dirs.standby);
     catch_up(&engine, &feed, &mut standby);
     assert_eq!(promoted(standby, &dirs.standby), dump(&engine));
-    let other = Follower::open(&dirs.standby, LmdbOptions::default());
+    let other = opened(|| Follower::open(&dirs.standby, LmdbOptions::default()));
     assert!(matches!(other, Err(KvError::Corrupt { .. })), "it is an ordinary engine now");
 }

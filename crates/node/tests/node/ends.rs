@@ -87,10 +87,10 @@ fn a_file_that_no_volume_takes_as_a_whole_is_split() {
 }
 
 /// After the first volume has ended early it is clear that the others cannot take the rest of the file: it is named, and the
-/// room that is left goes to a file that fits.
+/// room that is left goes to a file that fits. Both end early, because either may be the first.
 #[test]
 fn what_does_not_fit_is_named_and_the_rest_is_copied() {
-    let bed = bed(1, &[6 * MIB, 0]);
+    let bed = bed(1, &[6 * MIB; 2]);
     let files = Files::write(&bed, &[28 * MIB as usize, 1000]);
     let large = bed.act(Call::Migrate(bed.one("/f0")));
     assert_eq!(large.state, RequestState::Failed);
