@@ -5,14 +5,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Coverage counters and comparisons for libFuzzer, as cargo-fuzz sets them; sanitizers would need nightly.
-const FLAGS: &[&str] = &[
-    "-Cpasses=sancov-module",
-    "-Cllvm-args=-sanitizer-coverage-level=4",
-    "-Cllvm-args=-sanitizer-coverage-inline-8bit-counters",
-    "-Cllvm-args=-sanitizer-coverage-pc-table",
-    "-Cllvm-args=-sanitizer-coverage-trace-compares",
-];
 /// Seconds in all when none are given.
 const SECONDS: u32 = 60;
 /// Size of all corpora together that is worth keeping in the repository (bytes).
@@ -68,22 +60,15 @@ fn order(words: &[&str]) -> Result<Order> {
     Ok(order)
 }
 
-/// Everything instrumented is built beside the usual artefacts, for an explicit target so that build scripts are not.
+/// Only what is our own is instrumented, by a wrapper of the compiler: all else is what the tests have been built with.
 fn build(root: &Path) -> Result<PathBuf> {
-    let rustc = Command::new("rustc").arg("-vV").output().context("rustc could not be started")?;
-    let text = String::from_utf8_lossy(&rustc.stdout).into_owned();
-    let host =
-        text.lines().find_map(|line| line.strip_prefix("host: ")).context("rustc -vV names no host")?;
-    let directory = target_directory(root).join("fuzz");
     let status = crate::cargo(root)
-        .args(["build", "--locked", "--quiet", "-p", "fuzz", "--bin", "fuzz", "--features", "guided"])
-        .args(["--profile", "fuzz", "--target", host, "--target-dir"])
-        .arg(&directory)
-        .env("CARGO_ENCODED_RUSTFLAGS", FLAGS.join("\x1f"))
+        .args(["build", "--locked", "--quiet", "--workspace", "--bin", "fuzz", "--features", "fuzz/guided"])
+        .env("RUSTC_WORKSPACE_WRAPPER", root.canonicalize()?.join("crates/fuzz/instrument"))
         .status()
         .context("cargo build could not be started")?;
     ensure!(status.success(), "the fuzzer could not be built (it needs a C++ compiler)");
-    Ok(directory.join(host).join("fuzz/fuzz"))
+    Ok(crate::target_directory(root)?.join("debug/fuzz"))
 }
 
 /// The program lists its targets when none is named.
@@ -105,7 +90,7 @@ struct Places {
 
 impl Places {
     fn new(root: &Path, name: &str) -> Result<Self> {
-        let work = target_directory(root).join("fuzz-work").join(name);
+        let work = crate::target_directory(root)?.join("fuzz-work").join(name);
         let places =
             Self { found: work.join("found"), inputs: work.join("inputs"), defects: work.join("defects") };
         let _ = fs::remove_dir_all(&places.inputs);
@@ -115,10 +100,6 @@ impl Places {
         fs::create_dir_all(root.join("crates/fuzz/corpus").join(name)).context("crates/fuzz/corpus")?;
         Ok(places)
     }
-}
-
-fn target_directory(root: &Path) -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from)
 }
 
 fn command(program: &Path, name: &str, places: &Places) -> Command {

@@ -8,12 +8,13 @@ mod licences;
 mod links;
 mod modules;
 mod proofs;
+mod room;
 mod suite;
 mod tidy;
 
 use anyhow::{Context, Result, bail};
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::process::{Command, Stdio};
 
@@ -53,6 +54,12 @@ fn cargo(root: &Path) -> Command {
     }
     cargo.current_dir(root).stdin(Stdio::null());
     cargo
+}
+
+/// Where cargo builds.
+fn target_directory(root: &Path) -> Result<PathBuf> {
+    let root = root.canonicalize().with_context(|| root.display().to_string())?;
+    Ok(std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from))
 }
 
 /// What cargo knows of the workspace.

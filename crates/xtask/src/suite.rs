@@ -1,6 +1,7 @@
 //! `cargo xtask test`: every test of the workspace, built once with one set of features (so that no crate is compiled twice), its
 //! programs beside each other. What fails is repeated alone: a test that passes then depends on the speed of this machine.
 
+use crate::room::Room;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use std::collections::VecDeque;
@@ -63,6 +64,14 @@ impl Pace {
     }
 }
 
+/// What programs of tests are given.
+struct Place {
+    /// The program that the end-to-end tests start.
+    thermo: PathBuf,
+    /// Where to write; None: where all programs do.
+    temporary: Option<PathBuf>,
+}
+
 /// What one program has done.
 struct Run {
     said: String,
@@ -73,13 +82,18 @@ struct Run {
 /// Builds and runs all; gives one line per failure.
 pub fn run(root: &Path) -> Result<Vec<String>> {
     let (mut programs, thermo) = build(root)?;
+    let room = Room::new();
+    if let Err(why) = &room {
+        println!("tests write to the directory for temporary files, which takes longer: {why:#}");
+    }
+    let place = Place { thermo, temporary: room.as_ref().ok().map(|room| room.path().to_owned()) };
     programs.sort_by_key(|program| program.pace);
     let cores = thread::available_parallelism().map_or(2, NonZero::get);
     let waiting = Mutex::new(programs.iter().collect::<VecDeque<_>>());
     let failed = Mutex::new(Vec::new());
     let worker = |end: End| -> Result<()> {
         while let Some(program) = waiting.lock().ok().and_then(|mut programs| end.take(&mut programs)) {
-            let run = execute(program, &thermo, program.pace.threads(cores), &[])?;
+            let run = execute(program, &place, program.pace.threads(cores), &[])?;
             print(program, &run)?;
             if let (false, Ok(mut failed)) = (run.passed, failed.lock()) {
                 failed.push((program, failures(&run.said)));
@@ -87,20 +101,32 @@ pub fn run(root: &Path) -> Result<Vec<String>> {
         }
         Ok(())
     };
-    let ended: Vec<Result<()>> = thread::scope(|scope| {
+    let (documented, ended): (_, Vec<Result<()>>) = thread::scope(|scope| {
         let worker = &worker;
+        let documented = scope.spawn(|| documented(root));
         let threads: Vec<_> = ends(cores).map(|end| scope.spawn(move || worker(end))).collect();
-        threads.into_iter().map(|t| t.join().unwrap_or_else(|_| Err(anyhow::anyhow!("a panic")))).collect()
+        let ended = threads.into_iter().map(|t| t.join().unwrap_or_else(|_| Err(anyhow::anyhow!("a panic"))));
+        let ended = ended.collect();
+        (documented.join().unwrap_or_else(|_| Err(anyhow::anyhow!("a panic"))), ended)
     });
     ended.into_iter().collect::<Result<()>>()?;
     let failed = failed.into_inner().unwrap_or_default();
-    let mut problems = repeat(&failed, &thermo)?;
-    let documented =
-        crate::cargo(root).args(["test", "--locked", "--workspace", "--doc"]).status().context("cargo")?;
-    if !documented.success() {
-        problems.push("tests in the documentation: see above".to_owned());
-    }
+    let mut problems = repeat(&failed, &place)?;
+    problems.extend(documented?);
     Ok(problems)
+}
+
+/// Runs the examples in the documentation, beside all else: rustdoc waits for one crate after the other.
+fn documented(root: &Path) -> Result<Option<String>> {
+    let run = crate::cargo(root)
+        .args(["test", "--locked", "--workspace", "--doc"])
+        .stderr(Stdio::inherit())
+        .output()
+        .context("cargo")?;
+    if run.status.success() {
+        return Ok(None);
+    }
+    Ok(Some(format!("tests in the documentation:\n{}", String::from_utf8_lossy(&run.stdout))))
 }
 
 /// From which end of the list of programs one is taken.
@@ -166,12 +192,13 @@ fn program(message: &Value) -> Option<Program> {
 
 /// Runs a program, or only those of its tests that are named. What it says goes into a file beside it: a pipe would stay open as
 /// long as anything that it has left behind, and a file can be looked at meanwhile.
-fn execute(program: &Program, thermo: &Path, threads: usize, only: &[String]) -> Result<Run> {
+fn execute(program: &Program, place: &Place, threads: usize, only: &[String]) -> Result<Run> {
     let path = program.executable.with_extension("said");
     let said = File::create(&path).with_context(|| path.display().to_string())?;
     let begun = Instant::now();
     let mut command = Command::new(&program.executable);
-    command.env("RUST_TEST_THREADS", threads.to_string()).env("THERMO_PROGRAM", thermo);
+    command.env("RUST_TEST_THREADS", threads.to_string()).env("THERMO_PROGRAM", &place.thermo);
+    command.envs(place.temporary.iter().map(|dir| ("TMPDIR", dir)));
     command.env("CARGO_MANIFEST_DIR", &program.dir).current_dir(&program.dir);
     if !only.is_empty() {
         command.arg("--exact").args(only);
@@ -202,7 +229,7 @@ fn failures(said: &str) -> Vec<String> {
 }
 
 /// Repeats what failed, nothing beside it. A program that ended without a list of its failures is not repeated.
-fn repeat(failed: &[(&Program, Vec<String>)], thermo: &Path) -> Result<Vec<String>> {
+fn repeat(failed: &[(&Program, Vec<String>)], place: &Place) -> Result<Vec<String>> {
     let number: usize = failed.iter().map(|(_, tests)| tests.len()).sum();
     let unclear = failed.iter().any(|(_, tests)| tests.is_empty());
     let mut problems = Vec::new();
@@ -213,7 +240,7 @@ fn repeat(failed: &[(&Program, Vec<String>)], thermo: &Path) -> Result<Vec<Strin
             continue;
         }
         println!("==> once more: {what}");
-        let run = execute(program, thermo, 1, tests)?;
+        let run = execute(program, place, 1, tests)?;
         print(program, &run)?;
         // Named in the summary, because it has to be mended, but it does not refuse the change.
         if run.passed {
@@ -281,19 +308,19 @@ mod tests {
     #[test]
     fn only_what_fails_again_is_a_problem() {
         let dir = tempfile::tempdir().unwrap();
-        let thermo = Path::new("thermo");
+        let place = Place { thermo: "thermo".into(), temporary: None };
         let once = "echo ran \"$@\" >>ran; [ -e failed ] && exit 0; touch failed; printf '\\nfailures:\\n    one\\n'; exit 101";
         let program = sham(dir.path(), once);
-        let run = execute(&program, thermo, 1, &[]).unwrap();
+        let run = execute(&program, &place, 1, &[]).unwrap();
         assert!(!run.passed && failures(&run.said) == ["one"], "{}", run.said);
         let one = vec!["one".to_owned()];
-        assert_eq!(repeat(&[(&program, one.clone())], thermo).unwrap(), Vec::<String>::new());
+        assert_eq!(repeat(&[(&program, one.clone())], &place).unwrap(), Vec::<String>::new());
         assert_eq!(std::fs::read_to_string(dir.path().join("ran")).unwrap(), "ran\nran --exact one\n");
         let always = sham(dir.path(), "exit 101");
-        assert_eq!(repeat(&[(&always, one.clone())], thermo).unwrap(), ["sham: one"]);
+        assert_eq!(repeat(&[(&always, one.clone())], &place).unwrap(), ["sham: one"]);
         // Too many, or a program that says nothing: not repeated, though it would pass.
         let many = vec!["one".to_owned(); ACCIDENTS + 1];
-        assert_eq!(repeat(&[(&program, many)], thermo).unwrap().len(), 1);
-        assert_eq!(repeat(&[(&program, one), (&program, Vec::new())], thermo).unwrap().len(), 2);
+        assert_eq!(repeat(&[(&program, many)], &place).unwrap().len(), 1);
+        assert_eq!(repeat(&[(&program, one), (&program, Vec::new())], &place).unwrap().len(), 2);
     }
 }
