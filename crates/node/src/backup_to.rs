@@ -26,7 +26,8 @@ impl Node {
     /// # Errors
     /// The backup cannot be read, or the namespace does not take it; nothing of it counts.
     pub(crate) fn put_backup(self: &Arc<Self>, dir: &Path) -> Result<(), Failure> {
-        let Some(to) = &self.config.catalog.backup_to else { return Ok(()) };
+        let settings = self.settings();
+        let Some(to) = &settings.catalog.backup_to else { return Ok(()) };
         let _alone = self.putting_backup.lock();
         let Some(newest) = backups(dir).pop() else { return Ok(()) };
         let failed = |e: FsError| fs_failure(&format!("{} to {to}", newest.display()), e);
@@ -106,7 +107,7 @@ impl Node {
 
     /// Older ones than are to be kept go; the one just made stays, whatever its name.
     fn prune_inside(&self, cx: &Cx, place: Ino, made: &[u8]) -> Result<(), FsError> {
-        let keep = self.config.catalog.backup_keep.max(1) as usize;
+        let keep = self.settings().catalog.backup_keep.max(1) as usize;
         let mut old = self.names_in(cx, place)?;
         old.retain(|name| crate::restore::is_backup(name) && name != made);
         old.sort();

@@ -64,12 +64,12 @@ impl Node {
 
     /// Makes backups as configured until the node stops.
     pub(crate) fn keep_backups(self: &Arc<Self>) {
-        let settings = &self.config.catalog;
-        let Some(dir) = &settings.backup_dir else { return };
-        let every = Duration::from_secs(settings.backup_every_s.max(1).into());
-        let mut wait = if self.log_wants_backup() { Duration::ZERO } else { until_due(dir, every) };
+        let Some(dir) = &self.config.catalog.backup_dir else { return };
+        let every = || Duration::from_secs(self.settings().catalog.backup_every_s.max(1).into());
+        let mut wait = if self.log_wants_backup() { Duration::ZERO } else { until_due(dir, every()) };
         while !self.stops_within(wait.min(LOOK)) {
-            wait = wait.saturating_sub(LOOK);
+            // It may have got shorter meanwhile.
+            wait = wait.saturating_sub(LOOK).min(every());
             if !wait.is_zero() && !self.log_wants_backup() {
                 self.put_newest_backup(dir);
                 continue;
@@ -77,12 +77,13 @@ impl Node {
             wait = match self.backup_catalog(dir) {
                 Ok(made) => {
                     tracing::info!("backup of the catalogue: {} ({} ms)", made.path, made.took_ms);
-                    prune(dir, Path::new(&made.path), settings.backup_keep.max(1) as usize);
-                    every
+                    let keep = self.settings().catalog.backup_keep.max(1) as usize;
+                    prune(dir, Path::new(&made.path), keep);
+                    every()
                 }
                 Err(e) => {
                     self.archive.warn(format!("no backup of the catalogue was made: {}", e.message));
-                    every.min(RETRY)
+                    every().min(RETRY)
                 }
             };
             self.put_newest_backup(dir);

@@ -3,7 +3,7 @@
 use crate::Config;
 use crate::Node;
 use crate::attached::{changing, replace};
-use crate::config::TargetConfig;
+use crate::config::{DiskConfig, TapeConfig, TargetConfig};
 use crate::error::failure;
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
@@ -110,6 +110,7 @@ impl Node {
         let now = merged(&old, &new);
         let reloaded = Reloaded { taken: differences(&old, &now), later: differences(&now, &new) };
         *self.settings.0.write() = Arc::new(now);
+        self.apply();
         let tell = |keys: &[String]| if keys.is_empty() { "nothing".to_owned() } else { keys.join(", ") };
         tracing::info!(
             "the configuration was read again: taken over {}; at the next start {}",
@@ -117,6 +118,15 @@ impl Node {
             tell(&reloaded.later)
         );
         Ok(reloaded)
+    }
+
+    /// Has those know who keep something of the configuration.
+    pub(crate) fn apply(&self) {
+        let now = self.settings();
+        self.space.configure(&now.disk);
+        self.writes.renew(&now.limits);
+        self.archive.renew(&now.limits);
+        self.governor.wake();
     }
 }
 
@@ -130,8 +140,22 @@ fn merged(old: &Config, new: &Config) -> Config {
     now.cluster.move_rate = new.cluster.move_rate;
     now.cluster.scrub_rate = new.cluster.scrub_rate;
     now.cluster.scrub_every_days = new.cluster.scrub_every_days;
-    now.tape.verify_every_days = new.tape.verify_every_days;
-    now.tape.verify_pace = new.tape.verify_pace;
+    // Sizes of records and buffers, and what is set in a drive when it is opened, stay as they are.
+    now.tape = TapeConfig {
+        block_size: old.tape.block_size,
+        buffers: old.tape.buffers,
+        block_protection: old.tape.block_protection,
+        compression: old.tape.compression,
+        append_only: old.tape.append_only,
+        reserve: old.tape.reserve,
+        ..new.tape.clone()
+    };
+    // Where it lies it lies until a start.
+    now.disk = DiskConfig { path: old.disk.path.clone(), ..new.disk.clone() };
+    now.limits.clone_from(&new.limits);
+    now.catalog.backup_to.clone_from(&new.catalog.backup_to);
+    now.catalog.backup_every_s = new.catalog.backup_every_s;
+    now.catalog.backup_keep = new.catalog.backup_keep;
     now.undelete.clone_from(&new.undelete);
     now.reclaim.clone_from(&new.reclaim);
     // One that is served stays so until a start: files lie there.
@@ -200,12 +224,15 @@ mod tests {
     fn what_may_change_is_taken_over_and_all_else_is_named_for_the_next_start() {
         let old = config("[cluster]\ndata_listen = \"192.0.2.1:7431\"\n[[targets]]\npath = \"/t1\"");
         let new = config(
-            "[cluster]\ndata_listen = \"192.0.2.1:7432\"\nmove_rate = \"5 MB\"\n[undelete]\nkeep_days = 3\n[tape]\nindex_every = \"3 GiB\"\n\
+            "[cluster]\ndata_listen = \"192.0.2.1:7432\"\nmove_rate = \"5 MB\"\n[undelete]\nkeep_days = 3\n[tape]\nindex_every = \"3 GiB\"\nblock_size = \"1 MiB\"\n\
              [[targets]]\npath = \"/t2\"\ndomain = \"room 2\"",
         );
         let now = merged(&old, &new);
-        assert_eq!(differences(&old, &now), ["cluster.move_rate", "targets", "undelete.keep_days"]);
-        assert_eq!(differences(&now, &new), ["cluster.data_listen", "tape.index_every", "targets"]);
+        assert_eq!(
+            differences(&old, &now),
+            ["cluster.move_rate", "tape.index_every", "targets", "undelete.keep_days"]
+        );
+        assert_eq!(differences(&now, &new), ["cluster.data_listen", "tape.block_size", "targets"]);
         let paths: Vec<_> = now.targets.iter().map(|target| target.path.to_str().unwrap()).collect();
         assert_eq!(paths, ["/t2", "/t1"], "one that is served is served on");
         assert_eq!(now.cluster.move_rate.0, 5_000_000);

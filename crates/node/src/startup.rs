@@ -197,6 +197,7 @@ pub(crate) fn assemble(
         putting_backup: Default::default(),
         _lock: lock,
     };
+    node.apply();
     Ok(Assembled { node: Arc::new(node), events, ready })
 }
 

@@ -126,9 +126,10 @@ impl Node {
         }
         gathered.paths += files.paths.len() as u64;
         let Gathered { items, spare, allowed, quoting, .. } = gathered;
+        let limits = &self.settings().limits;
         let mut limit = |inode: &Inode, class: &ClassName| {
             let who = Asker { uid: cx.uid, gid: inode.attr.gid, class };
-            let of_this = priority_of(&self.config.limits, &who);
+            let of_this = priority_of(limits, &who);
             *allowed = Some(allowed.map_or(of_this, |so_far| so_far.min(of_this)));
         };
         let bare = |ino, bytes| Item { ino, bytes, held: None };

@@ -75,7 +75,7 @@ impl Node {
         generation: Option<u8>,
     ) -> Result<Request, Failure> {
         let mut volumes = self.choose(choice, &may_be_repacked)?;
-        let most_files = self.config.tape.max_files_per_volume;
+        let most_files = self.settings().tape.max_files_per_volume;
         volumes.retain(|v| {
             let dead = dead_percent.is_none_or(|least| policy::dead_percent(v, most_files) >= least);
             let old = generation.is_none_or(|g| policy::generation(&v.barcode).is_some_and(|of| of <= g));

@@ -39,7 +39,7 @@ impl Node {
             }
             (None, None) => {
                 let who = Asker { uid: cx.uid, gid: inode.attr.gid, class: &file.class };
-                let account = self.archive.account(&self.config.limits, &who);
+                let account = self.archive.account(&who);
                 files.push((ino, file.version, bytes, account));
                 &mut view.wanted
             }

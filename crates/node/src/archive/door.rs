@@ -29,9 +29,9 @@ type Way = Result<(u16, u16), Failure>;
 impl Node {
     /// Notices doors of a library that are opened, until the node stops; tries one that cannot be used again and again.
     pub(crate) fn watch_door(self: &Arc<Self>, library: LibraryNo) {
-        let retry = Duration::from_secs(u64::from(self.config.tape.drive_retry_s));
         let mut tried = Moment::now();
         while !self.stops_within(LOOK) {
+            let retry = Duration::from_secs(u64::from(self.settings().tape.drive_retry_s));
             let Some(robot) = self.archive.robot(library) else {
                 if self.archive.is_out(library) && !retry.is_zero() && tried.elapsed() >= retry {
                     self.try_library(library);

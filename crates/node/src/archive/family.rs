@@ -80,7 +80,7 @@ impl Node {
 
     /// For whom these are written, as far as they are new and limits tell people apart.
     fn turns(&self, items: &[MigrateItem], now: Time) -> HashMap<Ino, Turn> {
-        let limits = &self.config.limits;
+        let limits = &self.settings().limits;
         if limits.is_empty() {
             return HashMap::new();
         }

@@ -166,7 +166,7 @@ fn rule(worker: &Worker, barcode: &Barcode, pool: Option<&PoolName>) -> Result<F
     let pools = worker.node.catalog.pools().map_err(|e| ours(barcode, "looking up its pool", e))?;
     let of_pool =
         pools.into_iter().find(|known| Some(&known.name) == pool).map_or(FormatRule::Auto, |p| p.format);
-    Ok(if of_pool == FormatRule::Auto { worker.node.config.tape.format } else { of_pool })
+    Ok(if of_pool == FormatRule::Auto { worker.node.settings().tape.format } else { of_pool })
 }
 
 /// What a volume needs before files of its pool are written to it.

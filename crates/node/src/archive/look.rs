@@ -13,7 +13,7 @@ use types::{Barcode, DriveNo, Generation, LibraryNo, Pool, PoolName, Time};
 
 /// Bounds and times of the scheduler as configured.
 pub fn limits(node: &Node) -> Limits {
-    let tape = &node.config.tape;
+    let tape = &node.settings().tape;
     let exchange = exchange(node);
     Limits {
         unmount_idle: Duration::from_secs(u64::from(tape.idle_unmount_s)),

@@ -90,9 +90,9 @@ pub fn migrate(
     if matches!(mounted.label(), LabelState::Sections(_)) {
         return sections::migrate(worker, mounted, volume, pool);
     }
-    let config = &worker.node.config;
+    let config = worker.node.settings();
     let hand = InHand::new(&worker.node.writes, pool);
-    let buffers = Buffers::of_drive(config, volume.block_size as usize);
+    let buffers = Buffers::of_drive(&worker.node.config, volume.block_size as usize);
     let recorder = Recorder::new(worker, barcode, &hand);
     let limits = Limits {
         files: config.tape.max_files_per_volume.saturating_sub(volume.files),
@@ -160,7 +160,7 @@ impl Turn<'_> {
 
     fn index_is_due(&self) -> bool {
         let blocks = self.append_block.saturating_sub(self.records.volume.index_block);
-        blocks * u64::from(self.records.volume.block_size) >= self.worker.node.config.tape.index_every.0
+        blocks * u64::from(self.records.volume.block_size) >= self.worker.node.settings().tape.index_every.0
     }
 
     /// Writes what is fed until there is reason to pause.

@@ -159,8 +159,13 @@ pub struct WriteQueue {
 impl WriteQueue {
     /// For whom something is written, by these limits.
     pub fn turn(&self, limits: &[LimitConfig], who: &Asker<'_>) -> Turn {
-        let account = self.inner.lock().accounts.id(limits, who);
+        let account = self.inner.lock().accounts.id(who);
         Turn { account, priority: priority_of(limits, who) }
+    }
+
+    /// The limits are these from now on; see [`AccountTable::renew`].
+    pub fn renew(&self, limits: &[LimitConfig]) {
+        self.inner.lock().accounts.renew(limits);
     }
 
     /// Whether [`WriteQueue::push_for`] would add it, if there is room.

@@ -3,7 +3,7 @@
 use super::passing::Passing;
 use super::state::{QueuedSegment, Recall, State};
 use super::worker::Wanted;
-use super::{Archive, RecallTask, look, waits};
+use super::{Archive, Event, RecallTask, look, waits};
 use crate::Node;
 use crate::files::{Outcome, Staging};
 use crate::limits::{Asker, LimitConfig};
@@ -21,8 +21,17 @@ const PLACED_TOGETHER: usize = 500;
 
 impl Archive {
     /// The number under which somebody's recalls are counted.
-    pub fn account(&self, limits: &[LimitConfig], who: &Asker<'_>) -> sched::AccountId {
-        self.state.lock().accounts.id(limits, who)
+    pub fn account(&self, who: &Asker<'_>) -> sched::AccountId {
+        self.state.lock().accounts.id(who)
+    }
+
+    /// The configuration has these limits from now on, and may say otherwise which volumes take data. Drives may do what they waited for.
+    pub fn renew(&self, limits: &[LimitConfig]) {
+        let mut state = self.state.lock();
+        state.accounts.renew(limits);
+        state.tapes = None;
+        drop(state);
+        self.send(Event::Backlog);
     }
 
     /// A drive has begun with these segments, in this order.

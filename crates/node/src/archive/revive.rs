@@ -148,7 +148,7 @@ pub fn ask(node: &Node, ask: DriveAsk) {
 /// Orders trials that are due, and puts away what is in drives that are to leave.
 pub fn dispatch(node: &Node, workers: &Workers) {
     let mut state = node.archive.state.lock();
-    let first = Duration::from_secs(u64::from(node.config.tape.drive_retry_s));
+    let first = Duration::from_secs(u64::from(node.settings().tape.drive_retry_s));
     let due: Vec<DriveNo> = state
         .drives
         .values()

@@ -110,7 +110,7 @@ impl Node {
             let library = present.get(barcode);
             without != Some(barcode) && library.is_some_and(|no| bound.is_none_or(|bound| bound == *no))
         };
-        pool_room(pool, volumes, self.config.tape.auto_label, here)
+        pool_room(pool, volumes, self.settings().tape.auto_label, here)
     }
 
     /// Whether some other volume may take so many bytes as a whole.

@@ -59,7 +59,7 @@ pub fn all(node: &Node) -> Arc<BTreeMap<Barcode, Tape>> {
             Ok(Read::All(volumes)) => return enter_all(node, &mut state, volumes, changes),
             // Unless somebody was faster, or the library has others since.
             Ok(Read::Some(volumes)) if state.tapes.as_ref().map(|known| known.changes) == before => {
-                return state.update(volumes, changes, node.config.tape.auto_label, node.is_attached());
+                return state.update(volumes, changes, node.settings().tape.auto_label, node.is_attached());
             }
             Ok(Read::Some(_)) => {}
             Err(e) => {
@@ -92,7 +92,7 @@ fn enter_all(
     changes: u64,
 ) -> Arc<BTreeMap<Barcode, Tape>> {
     let present = state.present();
-    let auto_label = node.config.tape.auto_label;
+    let auto_label = node.settings().tape.auto_label;
     let members = Arc::new(volumes.iter().map(|v| (v.barcode.clone(), Member::from(v))).collect());
     let all = volumes.into_iter().map(|v| {
         let (generation, wraps) = (state.medium(&v.barcode), node.is_attached());

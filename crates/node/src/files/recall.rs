@@ -82,13 +82,13 @@ impl Node {
         if by_request {
             staging.add_patient();
         }
-        let limits = &self.config.limits;
+        let limits = &self.settings().limits;
         let who = Asker { uid: wish.uid.unwrap_or(inode.attr.uid), gid: inode.attr.gid, class: &file.class };
         let priority = wish.priority.unwrap_or_else(|| priority_of(limits, &who));
         let deadline = wish.deadline;
         Ok(match fresh {
             true => {
-                let account = self.archive.account(limits, &who);
+                let account = self.archive.account(&who);
                 let task = RecallTask { account, priority, deadline, ..RecallTask::new(staging) };
                 Joined::Begun(task, inode.attr)
             }
@@ -96,7 +96,7 @@ impl Node {
                 if first_reader {
                     self.archive.send(Event::Hurry(staging.clone()));
                 } else if by_request {
-                    let account = self.archive.account(limits, &who);
+                    let account = self.archive.account(&who);
                     self.archive.send(Event::Raise { staging: staging.clone(), account, priority, deadline });
                 }
                 Joined::Running(staging)

@@ -2,6 +2,7 @@
 
 use crate::Node;
 use crate::clock::{self, Moment};
+use crate::config::DiskConfig;
 use crate::error::fs_error;
 use parking_lot::{Condvar, Mutex};
 use policy::{DiskMode, DiskUse};
@@ -30,12 +31,31 @@ pub struct SpaceView {
     pub pressure: Pressure,
 }
 
-/// Accounts of the disk tier.
-pub struct Space {
-    configured: Option<u64>,
+/// What the configuration says of it.
+#[derive(Clone, Copy, Debug)]
+struct Rules {
+    /// What it may hold (bytes); None: 90 % of the file system.
+    capacity: Option<u64>,
     low_percent: u8,
     high_percent: u8,
+    /// How long anybody waits for room.
     wait: Duration,
+}
+
+impl Rules {
+    fn of(disk: &DiskConfig) -> Self {
+        Self {
+            capacity: disk.capacity.map(|c| c.0),
+            low_percent: disk.low_watermark,
+            high_percent: disk.high_watermark,
+            wait: Duration::from_secs(u64::from(disk.space_wait_s)),
+        }
+    }
+}
+
+/// Accounts of the disk tier.
+pub struct Space {
+    rules: Mutex<Rules>,
     view: Mutex<SpaceView>,
     mode: Mutex<DiskMode>,
     changed: Condvar,
@@ -48,13 +68,10 @@ pub struct Space {
 }
 
 impl Space {
-    /// Accounts for a tier of `configured` bytes (None: 90 % of the file system).
-    pub fn new(disk: &crate::config::DiskConfig) -> Self {
+    /// Accounts for a tier as it is configured.
+    pub fn new(disk: &DiskConfig) -> Self {
         Self {
-            configured: disk.capacity.map(|c| c.0),
-            low_percent: disk.low_watermark,
-            high_percent: disk.high_watermark,
-            wait: Duration::from_secs(u64::from(disk.space_wait_s)),
+            rules: Mutex::new(Rules::of(disk)),
             view: Mutex::default(),
             mode: Mutex::default(),
             changed: Condvar::new(),
@@ -62,6 +79,11 @@ impl Space {
             wanted: AtomicU64::new(0),
             stuck: AtomicBool::new(false),
         }
+    }
+
+    /// From the next look on the configuration is this.
+    pub fn configure(&self, disk: &DiskConfig) {
+        *self.rules.lock() = Rules::of(disk);
     }
 
     /// The last look.
@@ -76,12 +98,12 @@ impl Space {
 
     /// Promises `bytes` to a writer or a recall; waits for a purge if they are not there.
     pub fn reserve(&self, node: &Node, bytes: u64) -> Result<(), FsError> {
-        self.reserve_within(node, bytes, self.wait)
+        self.reserve_within(node, bytes, self.patience())
     }
 
     /// How long anybody waits for room.
     pub fn patience(&self) -> Duration {
-        self.wait
+        self.rules.lock().wait
     }
 
     /// The same as [`Space::reserve`], waiting no longer than `limit`.
@@ -90,7 +112,7 @@ impl Space {
             return Ok(());
         }
         self.wanted.fetch_add(bytes, Ordering::Relaxed);
-        let waited = self.wait_for(node, bytes, limit.min(self.wait));
+        let waited = self.wait_for(node, bytes, limit.min(self.patience()));
         self.wanted.fetch_sub(bytes, Ordering::Relaxed);
         waited
     }
@@ -143,9 +165,9 @@ impl Node {
         // A recall that has begun was promised all its bytes.
         growing += self.staging.all().iter().filter(|s| s.is_local()).map(|s| s.data_bytes()).sum::<u64>();
         let space = &self.space;
-        let capacity =
-            space.configured.unwrap_or(fs.total / 10 * 9).min(totals.disk_bytes + growing + fs.free);
-        let mut usage = DiskUse::with_percent(capacity, space.low_percent, space.high_percent);
+        let rules = *space.rules.lock();
+        let capacity = rules.capacity.unwrap_or(fs.total / 10 * 9).min(totals.disk_bytes + growing + fs.free);
+        let mut usage = DiskUse::with_percent(capacity, rules.low_percent, rules.high_percent);
         usage.used = totals.disk_bytes;
         usage.growing = growing + wanted;
         usage.last = *space.mode.lock();

@@ -79,7 +79,7 @@ impl Node {
             tracing::error!("looking for room on targets: {e}");
             FsError::Io
         })?;
-        let disk = &self.config.disk;
+        let disk = &self.settings().disk;
         let percent = (disk.low_watermark, disk.high_watermark);
         self.movers.pressed.look(&views, percent);
         let full = self.movers.rounds.due(&views, percent, now);

@@ -28,6 +28,7 @@ mod policy;
 mod progress;
 mod quotas;
 mod recall;
+mod reload;
 mod requests;
 mod reserved;
 mod restored;

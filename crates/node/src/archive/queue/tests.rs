@@ -47,6 +47,7 @@ fn a_pool_that_takes_no_data_or_is_slow_leaves_room_for_the_others() {
 fn owners_take_turns_and_a_limit_holds_back_drives_until_the_disk_needs_the_space() {
     let (queue, now) = (WriteQueue::default(), Time::new(1, 0));
     let limit = LimitConfig { name: "a".into(), owner: Some(7), drives: Some(1), ..Default::default() };
+    queue.renew(std::slice::from_ref(&limit));
     let one = batch("p", 0, 20);
     let turn = |item: &MigrateItem| {
         let uid = if item.ino.0 < 10 { 7 } else { 8 };

@@ -124,7 +124,7 @@ impl Turn<'_> {
             leave_to_others(self.worker, self.hand);
         }
         let unindexed = self.point.block.saturating_sub(self.records.volume.indexed_to);
-        let due = self.worker.node.config.tape.index_every.0;
+        let due = self.worker.node.settings().tape.index_every.0;
         if full.is_some() || unindexed * u64::from(self.records.volume.block_size) >= due {
             write_index(self.worker, mounted, &barcode, Onto::Both)?;
         }
