@@ -3,7 +3,7 @@
 use crate::Config;
 use crate::Node;
 use crate::attached::{changing, replace};
-use crate::config::{DiskConfig, TapeConfig, TargetConfig};
+use crate::config::{TapeConfig, TargetConfig};
 use crate::error::failure;
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
@@ -108,6 +108,9 @@ impl Node {
         // A move of the catalogue writes that itself, and it is in force then.
         new.catalog.engine.clone_from(&old.catalog.engine);
         let now = merged(&old, &new);
+        let together =
+            |e| format!("what of it counts now does not go with what counts from the next start on: {e}");
+        now.validate().map_err(|e| in_file(file, &together(e)))?;
         let reloaded = Reloaded { taken: differences(&old, &now), later: differences(&now, &new) };
         *self.settings.0.write() = Arc::new(now);
         self.apply();
@@ -150,12 +153,16 @@ fn merged(old: &Config, new: &Config) -> Config {
         reserve: old.tape.reserve,
         ..new.tape.clone()
     };
-    // Where it lies it lies until a start.
-    now.disk = DiskConfig { path: old.disk.path.clone(), ..new.disk.clone() };
+    // What is said of another disk does not count for this one.
+    if old.disk.path == new.disk.path {
+        now.disk.clone_from(&new.disk);
+    }
     now.limits.clone_from(&new.limits);
-    now.catalog.backup_to.clone_from(&new.catalog.backup_to);
-    now.catalog.backup_every_s = new.catalog.backup_every_s;
-    now.catalog.backup_keep = new.catalog.backup_keep;
+    if old.catalog.backup_dir.is_some() && old.catalog.backup_dir == new.catalog.backup_dir {
+        now.catalog.backup_to.clone_from(&new.catalog.backup_to);
+        now.catalog.backup_every_s = new.catalog.backup_every_s;
+        now.catalog.backup_keep = new.catalog.backup_keep;
+    }
     now.undelete.clone_from(&new.undelete);
     now.reclaim.clone_from(&new.reclaim);
     // One that is served stays so until a start: files lie there.
@@ -237,6 +244,18 @@ mod tests {
         assert_eq!(paths, ["/t2", "/t1"], "one that is served is served on");
         assert_eq!(now.cluster.move_rate.0, 5_000_000);
         assert_eq!(differences(&new, &new), Vec::<String>::new());
+        // What is said of another disk, or of backups that nobody makes yet, does not count for those of now.
+        let old = config("[disk]\npath = \"/a\"\ncapacity = \"1 TB\"\n[catalog]\nbackup_dir = \"/b\"");
+        let new = config(
+            "[disk]\npath = \"/c\"\ncapacity = \"1 GB\"\n[catalog]\nbackup_dir = \"/b\"\nbackup_keep = 2",
+        );
+        assert_eq!(differences(&old, &merged(&old, &new)), ["catalog.backup_keep"]);
+        let none = config("");
+        assert_eq!(
+            differences(&none, &merged(&none, &config("[catalog]\nbackup_dir = \"/b\"\nbackup_keep = 2"))),
+            [""; 0]
+        );
+        let new = config("[cluster]\ndata_listen = \"192.0.2.1:7432\"\n[[targets]]\npath = \"/t2\"");
         // Without an address where bytes are moved nothing would come of a target.
         let none = merged(&config(""), &new);
         assert!(none.targets.is_empty());

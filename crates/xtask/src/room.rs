@@ -4,15 +4,16 @@
 
 use anyhow::{Context, Result, ensure};
 use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// Where files are memory.
 const MEMORY: &str = "/dev/shm";
-/// What the file system may take (bytes); tests take a quarter of it.
-const BYTES: u64 = 16 << 30;
-/// Memory that must be free for it (bytes): the tests' programs need the rest.
-const FREE: u64 = 12 << 30;
+/// What the file system has (bytes); tests take half of it.
+const BYTES: u64 = 8 << 30;
+/// Memory that must be free besides (bytes): the tests' programs need it.
+const BESIDES: u64 = 4 << 30;
 
 /// Names of directories where one is mounted, in the directory for temporary files: paths of sockets must be short.
 const NAME: &str = "thermo-tests-";
@@ -33,13 +34,21 @@ impl Room {
     pub fn new() -> Result<Self> {
         let place = std::env::temp_dir();
         tidy(&place)?;
-        let free = available(&fs::read_to_string("/proc/meminfo")?).context("/proc/meminfo")?;
-        ensure!(free >= FREE, "{free} bytes of memory are free, and {FREE} are wanted");
+        let (free, allowed) = (available(&fs::read_to_string("/proc/meminfo")?), allowed());
+        let free = free.context("/proc/meminfo")?.min(allowed.unwrap_or(u64::MAX));
+        ensure!(
+            free >= BYTES + BESIDES,
+            "{free} bytes of memory are free, and {} are wanted",
+            BYTES + BESIDES
+        );
+        let room = run("df", &["--output=avail", "-B1", MEMORY])?;
+        let room: u64 = room.lines().nth(1).and_then(|n| n.trim().parse().ok()).context("df")?;
+        ensure!(room >= BYTES, "{MEMORY} has room for {room} bytes, and {BYTES} are wanted");
         let at = place.join(format!("{NAME}{}", std::process::id()));
         let lock = File::create(lock_of(&at)).with_context(|| at.display().to_string())?;
         lock.try_lock().with_context(|| at.display().to_string())?;
         let room = Self { at, _lock: lock };
-        let image = PathBuf::from(MEMORY).join(format!("{NAME}{}", std::process::id()));
+        let image = image_of(&room.at);
         let made = Self::make(&image, &room.at);
         // The device keeps it as long as it is mounted.
         let _ = fs::remove_file(&image);
@@ -53,7 +62,9 @@ impl Room {
             .with_context(|| image.display().to_string())?;
         // What it has on disk need not last, and what is removed is to be free memory again.
         run("mkfs.ext4", &["-q", "-E", "lazy_itable_init=1,nodiscard", text(image)?])?;
-        let device = run("losetup", &["--find", "--show", "--direct-io=on", text(image)?])?;
+        let device = run("losetup", &["--find", "--show", text(image)?])?;
+        // Not twice in memory, where the kernel can do without.
+        let _ = run("losetup", &["--direct-io=on", device.trim()]);
         let options = "nobarrier,noauto_da_alloc,discard";
         let mounted = run("mount", &["-t", "ext4", "-o", options, device.trim(), text(at)?]);
         // The device goes with its last user.
@@ -83,8 +94,20 @@ fn tidy(place: &Path) -> Result<()> {
         if !name.starts_with(NAME) || !name.ends_with(".lock") {
             continue;
         }
-        if File::open(&path).is_ok_and(|lock| lock.try_lock().is_ok()) {
-            remove(&path.with_extension(""));
+        // Nobody else's, and no link to anywhere.
+        let own = |path: &Path| {
+            let found = fs::symlink_metadata(path);
+            found.is_ok_and(|found| {
+                !found.is_symlink() && found.uid() == fs::metadata("/proc/self").map_or(0, |own| own.uid())
+            })
+        };
+        let at = path.with_extension("");
+        if !own(&path) || fs::symlink_metadata(&at).is_ok() && !own(&at) {
+            continue;
+        }
+        let lock = File::open(&path);
+        if lock.as_ref().is_ok_and(|lock| lock.try_lock().is_ok()) {
+            remove(&at);
         }
     }
     Ok(())
@@ -94,10 +117,15 @@ fn lock_of(at: &Path) -> PathBuf {
     at.with_extension("lock")
 }
 
+fn image_of(at: &Path) -> PathBuf {
+    Path::new(MEMORY).join(at.file_name().unwrap_or_default())
+}
+
 /// Unmounts it, though a test may have left something behind that has a file open.
 fn remove(at: &Path) {
     let _ = run("umount", &["--lazy", &at.to_string_lossy()]);
     let _ = fs::remove_dir(at);
+    let _ = fs::remove_file(image_of(at));
     let _ = fs::remove_file(lock_of(at));
 }
 
@@ -111,6 +139,11 @@ fn run(program: &str, words: &[&str]) -> Result<String> {
     let why = String::from_utf8_lossy(&done.stderr);
     ensure!(done.status.success(), "{program} {}: {}", words.join(" "), why.trim());
     Ok(String::from_utf8_lossy(&done.stdout).into_owned())
+}
+
+/// Memory that a container may take (bytes); None: it has no bound, or tells none.
+fn allowed() -> Option<u64> {
+    fs::read_to_string("/sys/fs/cgroup/memory.max").ok()?.trim().parse().ok()
 }
 
 /// Memory that programs can have (bytes), as proc(5) has it in `/proc/meminfo`.

@@ -42,9 +42,12 @@ impl AccountTable {
         id
     }
 
-    /// The limits are these from now on. What waits stays with its account, for which the numbers of drives of now count, and so it is with
-    /// the share of who has asked; who asks from now on gets a new one.
+    /// The limits are these from now on. What waits stays with its account: the limits that it had count for it, by their names, with the numbers
+    /// of drives of now; none that is new. Who asks from now on gets a new account.
     pub fn renew(&mut self, limits: &[LimitConfig]) {
+        if self.limits == limits {
+            return;
+        }
         self.ids.clear();
         self.limits = limits.to_vec();
         for cap in &mut self.all.caps {

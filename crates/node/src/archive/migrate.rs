@@ -242,7 +242,7 @@ impl Turn<'_> {
     fn took(&mut self, flushing: Moment) {
         let (begun, bytes) = std::mem::replace(&mut self.since, (Moment::now(), 0));
         let (node, files) = (&self.worker.node, self.stream.files());
-        let tape = &node.config.tape;
+        let tape = &node.settings().tape;
         let by_files = files as f64 / f64::from(tape.flush_files.max(1));
         let full = by_files.max(bytes as f64 / tape.flush_every.0.max(1) as f64).min(1.0);
         let took_s = (self.last - begun).as_secs_f64() + full * flushing.elapsed().as_secs_f64();

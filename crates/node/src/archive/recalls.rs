@@ -29,7 +29,7 @@ impl Archive {
     pub fn renew(&self, limits: &[LimitConfig]) {
         let mut state = self.state.lock();
         state.accounts.renew(limits);
-        state.tapes = None;
+        state.look_again_at_tapes();
         drop(state);
         self.send(Event::Backlog);
     }

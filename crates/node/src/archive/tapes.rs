@@ -21,6 +21,8 @@ pub struct Tapes {
     members: Arc<HashMap<Barcode, Member>>,
     /// The same for pools that collocate, once it was asked for.
     apart: Option<Apart>,
+    /// The configuration has changed since: all are looked at again.
+    stale: bool,
 }
 
 impl Tapes {
@@ -42,8 +44,10 @@ impl Tapes {
 pub fn all(node: &Node) -> Arc<BTreeMap<Barcode, Tape>> {
     loop {
         let before = match &node.archive.state.lock().tapes {
-            Some(known) if known.changes == node.catalog.volume_changes() => return known.all.clone(),
-            known => known.as_ref().map(|known| known.changes),
+            Some(known) if !known.stale && known.changes == node.catalog.volume_changes() => {
+                return known.all.clone();
+            }
+            known => known.as_ref().filter(|known| !known.stale).map(|known| known.changes),
         };
         // Asked before they are read: what changes meanwhile is seen the next time.
         let (changes, changed) = match before {
@@ -100,7 +104,7 @@ fn enter_all(
         (v.barcode.clone(), Tape { generation, wraps, ..tape(v, place, auto_label) })
     });
     let all: Arc<BTreeMap<_, _>> = Arc::new(all.collect());
-    state.tapes = Some(Tapes { changes, all: all.clone(), members, apart: None });
+    state.tapes = Some(Tapes { changes, all: all.clone(), members, apart: None, stale: false });
     all
 }
 
@@ -163,6 +167,11 @@ impl State {
         let all = known.all.clone();
         self.tapes = Some(known);
         all
+    }
+
+    /// What takes data by the configuration may be something else.
+    pub fn look_again_at_tapes(&mut self) {
+        self.tapes.iter_mut().for_each(|known| known.stale = true);
     }
 
     /// A cartridge was carried, and may be on its way out now, or not any more; or it turned out to be another medium.

@@ -151,7 +151,7 @@ impl Node {
                 format!("the catalogue is being moved already: `thermo request show {}`", running.id);
             return Err(failure(ErrorClass::Busy, message));
         }
-        let mut config = self.config.clone();
+        let mut config = (*self.settings()).clone();
         config.catalog.engine = engine.engine().address().map(Into::into);
         let subject = subject(&config.state_dir, to)?;
         let plan = Plan::of(&config, to)?;

@@ -3,6 +3,7 @@
 use super::{EMBEDDED, Opened, class, kind, owner};
 use crate::Config;
 use crate::attached::{changing, may_replace, replace};
+use crate::config::CatalogConfig;
 use crate::error::failure;
 use crate::restore::put_in_place;
 use crate::startup::{io, open_engine};
@@ -80,7 +81,14 @@ impl Plan {
         let text = edited(&text, config.catalog.engine.as_deref()).map_err(in_file)?;
         let parsed =
             Config::parse(&text).map_err(|e| in_file(format!("would not be valid afterwards: {e}")))?;
-        if parsed.catalog != config.catalog {
+        // What a node takes over while it runs matters to no engine.
+        let same = CatalogConfig {
+            backup_to: parsed.catalog.backup_to.clone(),
+            backup_every_s: parsed.catalog.backup_every_s,
+            backup_keep: parsed.catalog.backup_keep,
+            ..config.catalog.clone()
+        };
+        if parsed.catalog != same {
             return Err(in_file(
                 "its section [catalog] is not the one that was read: put it back, or restart the node, and try again"
                     .into(),

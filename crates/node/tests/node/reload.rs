@@ -84,12 +84,15 @@ fn marks_of_the_disk_tier_count_from_the_next_look_on() {
     let disk = || bed.status().disk.clone();
     let used = disk().used;
     assert!(used >= 30 << 20, "all are on disk: {used}");
-    let reloaded = reload(&bed, |c| {
-        (c.disk.high_watermark, c.disk.low_watermark) = (20, 10);
+    let marks = |c: &mut Config| (c.disk.high_watermark, c.disk.low_watermark) = (20, 10);
+    let another = reload(&bed, |c| {
+        marks(c);
         c.disk.path = Some("/elsewhere".into());
     });
-    assert_eq!(reloaded.taken, ["disk.high_watermark", "disk.low_watermark"]);
-    assert_eq!(reloaded.later, ["disk.path"]);
+    assert_eq!(another.taken, [""; 0], "they are of another disk");
+    assert_eq!(another.later, ["disk.high_watermark", "disk.low_watermark", "disk.path"]);
+    let reloaded = reload(&bed, marks);
+    assert_eq!((reloaded.taken, reloaded.later), (another.later[..2].to_vec(), vec![]));
     bed.until("files are released", |_| disk().used <= 10 << 20);
     assert_eq!((disk().high_watermark, disk().low_watermark), (20 << 20, 10 << 20));
     // A tier that is smaller than what it holds gets rid of it, and refuses what is larger than it.
@@ -114,4 +117,24 @@ fn blank_cartridges_are_labelled_as_soon_as_that_is_allowed() {
     assert_eq!(reload(&bed, |c| c.tape.auto_label = true).taken, ["tape.auto_label"]);
     assert_eq!(bed.act(Call::Migrate(bed.all())).state, RequestState::Done);
     bed.node.stop(true);
+}
+
+/// Formats of volumes have ways of their own to write.
+#[test]
+fn volumes_of_either_format_take_no_more_files_than_is_configured_now() {
+    for format in [FormatRule::Ltfs, FormatRule::AnsiTar] {
+        let bed = Bed::with(|c| {
+            c.tape.format = format;
+            c.classes[0].copies = vec!["primary".into()];
+        });
+        assert_eq!(reload(&bed, |c| c.tape.max_files_per_volume = 2).taken, ["tape.max_files_per_volume"]);
+        for n in 0..4 {
+            bed.write(&format!("f{n}"), &pattern(1000, n));
+        }
+        assert_eq!(bed.act(Call::Migrate(bed.all())).state, RequestState::Done);
+        let Reply::Volumes(volumes) = bed.call(Call::Volumes) else { panic!("no volumes") };
+        let files: Vec<u64> = volumes.iter().map(|v| v.volume.files).filter(|files| *files > 0).collect();
+        assert_eq!(files, [2, 2], "{format:?}");
+        bed.node.stop(true);
+    }
 }

@@ -85,7 +85,7 @@ fn limits(
     volume: &Volume,
     point: &SectionPoint,
 ) -> Result<Limits, TapeError> {
-    let tape = &worker.node.config.tape;
+    let tape = &worker.node.settings().tape;
     let block_size = u64::from(volume.block_size);
     let by_count = volume.capacity.saturating_sub(point.block * block_size);
     let room = mounted.section_room(point)?.unwrap_or(by_count);
