@@ -45,7 +45,7 @@ impl Room {
         let room: u64 = room.lines().nth(1).and_then(|n| n.trim().parse().ok()).context("df")?;
         ensure!(room >= BYTES, "{MEMORY} has room for {room} bytes, and {BYTES} are wanted");
         let at = place.join(format!("{NAME}{}", std::process::id()));
-        let lock = File::create(lock_of(&at)).with_context(|| at.display().to_string())?;
+        let lock = File::create_new(lock_of(&at)).with_context(|| at.display().to_string())?;
         lock.try_lock().with_context(|| at.display().to_string())?;
         let room = Self { at, _lock: lock };
         let image = image_of(&room.at);
@@ -56,8 +56,9 @@ impl Room {
     }
 
     fn make(image: &Path, at: &Path) -> Result<()> {
-        fs::create_dir_all(at).with_context(|| at.display().to_string())?;
-        File::create(image)
+        // Nobody else has made it, or a link, before.
+        fs::create_dir(at).with_context(|| at.display().to_string())?;
+        File::create_new(image)
             .and_then(|file| file.set_len(BYTES))
             .with_context(|| image.display().to_string())?;
         // What it has on disk need not last, and what is removed is to be free memory again.
