@@ -23,6 +23,15 @@ impl Settings {
     }
 }
 
+/// A configuration that was read while another one is in force.
+struct Judged {
+    old: Arc<Config>,
+    /// What is to be in force.
+    now: Config,
+    /// What will be, from the next start on.
+    new: Config,
+}
+
 impl Node {
     /// The configuration as it is in force now. What is not in [`merged`] is as it was at the start.
     pub(crate) fn settings(&self) -> Arc<Config> {
@@ -37,7 +46,7 @@ impl Node {
         let _one = changing();
         let (file, text) = self.read_configuration()?;
         match text {
-            Some(text) => self.put_in_force(&file, &text),
+            Some(text) => Ok(self.put_in_force(self.judge(&file, &text)?)),
             None => Err(in_file(&file, "there is no such file: the node runs with what is built in")),
         }
     }
@@ -75,9 +84,9 @@ impl Node {
         let (file, before) = self.read_configuration()?;
         let text = with_target(&before.unwrap_or_default(), given, domain).map_err(|e| in_file(&file, &e))?;
         // Before it is written: a start with it would fail, too.
-        self.parse(&file, &text)?;
+        let new = self.judge(&file, &text)?;
         replace(&file, &text).map_err(|e| in_file(&file, &format!("cannot be written: {e}")))?;
-        self.put_in_force(&file, &text)
+        Ok(self.put_in_force(new))
     }
 
     /// The file itself, not a link to it, and what is in it; None: it is not there.
@@ -92,18 +101,14 @@ impl Node {
         }
     }
 
-    fn parse(&self, file: &Path, text: &str) -> Result<Config, Failure> {
+    /// The configuration of this text, if it is valid, and so is what of it counts at once.
+    fn judge(&self, file: &Path, text: &str) -> Result<Judged, Failure> {
         let mut new = Config::parse(text).map_err(|e| in_file(file, &e))?;
         // A command line may have the last word in these, and they count at a start only.
         new.state_dir.clone_from(&self.config.state_dir);
         new.mount.clone_from(&self.config.mount);
         new.file.clone_from(&self.config.file);
         new.validate().map_err(|e| in_file(file, &e))?;
-        Ok(new)
-    }
-
-    fn put_in_force(&self, file: &Path, text: &str) -> Result<Reloaded, Failure> {
-        let mut new = self.parse(file, text)?;
         let old = self.settings();
         // A move of the catalogue writes that itself, and it is in force then.
         new.catalog.engine.clone_from(&old.catalog.engine);
@@ -111,6 +116,10 @@ impl Node {
         let together =
             |e| format!("what of it counts now does not go with what counts from the next start on: {e}");
         now.validate().map_err(|e| in_file(file, &together(e)))?;
+        Ok(Judged { old, now, new })
+    }
+
+    fn put_in_force(&self, Judged { old, now, new }: Judged) -> Reloaded {
         let reloaded = Reloaded { taken: differences(&old, &now), later: differences(&now, &new) };
         *self.settings.0.write() = Arc::new(now);
         self.apply();
@@ -120,7 +129,7 @@ impl Node {
             tell(&reloaded.taken),
             tell(&reloaded.later)
         );
-        Ok(reloaded)
+        reloaded
     }
 
     /// Has those know who keep something of the configuration.

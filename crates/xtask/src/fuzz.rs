@@ -60,7 +60,8 @@ fn order(words: &[&str]) -> Result<Order> {
     Ok(order)
 }
 
-/// Only what is our own is instrumented, by a wrapper of the compiler: all else is what the tests have been built with.
+/// Only what is our own is instrumented, by a wrapper of the compiler: all else is what the tests have been built with, but for
+/// what the fuzzer asks of a library that they do not.
 fn build(root: &Path) -> Result<PathBuf> {
     let status = crate::cargo(root)
         .args(["build", "--locked", "--quiet", "--workspace", "--bin", "fuzz", "--features", "fuzz/guided"])

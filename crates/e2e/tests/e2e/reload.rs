@@ -86,4 +86,20 @@ fn a_configuration_is_read_again_while_the_node_runs() {
         !told.contains("from now on") && told.contains("cluster.listen"),
         "nothing of it was taken: {told}"
     );
+    // At the next start the disk tier is to lie elsewhere, and its directory to be a target: until then it is the tier's.
+    let tier = first.state().join("disk");
+    let moved = format!(
+        "{before}[[targets]]\npath = \"{}\"\n[disk]\npath = \"{}\"\n",
+        tier.display(),
+        first.path("tier").display()
+    );
+    fs::write(file(first), &moved).unwrap();
+    let more = first.path("more");
+    fs::create_dir(&more).unwrap();
+    for words in [vec!["reload".into()], words("target add", &more, "")] {
+        let refused = first.run(words);
+        let told = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(!refused.status.success() && told.contains("from the next start on"), "{told}");
+        assert_eq!(fs::read_to_string(file(first)).unwrap(), moved, "the file is as it was");
+    }
 }
