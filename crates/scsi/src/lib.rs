@@ -56,6 +56,36 @@ pub enum Data<'a> {
     In(&'a mut [u8]),
     /// Us to the device.
     Out(&'a [u8]),
+    /// To the device, from memory at its host: only a transport to a device of another node carries it, others refuse it.
+    There(There),
+}
+
+/// Bytes at the host of a device of another node, where they were brought without passing through here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct There {
+    /// Which memory.
+    pub depot: u64,
+    /// Where in the stream of bytes that was put into it.
+    pub at: u64,
+    /// How many.
+    pub bytes: usize,
+    /// The host puts their CRC-32C behind them.
+    pub sealed: bool,
+}
+
+/// Bytes of a record's sum.
+const SEAL: usize = 4;
+
+impl There {
+    /// Bytes that the device gets.
+    pub fn len(&self) -> usize {
+        self.bytes + if self.sealed { SEAL } else { 0 }
+    }
+
+    /// True when there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
 }
 
 impl Data<'_> {
@@ -65,12 +95,25 @@ impl Data<'_> {
             Data::None => 0,
             Data::In(room) => room.len(),
             Data::Out(bytes) => bytes.len(),
+            Data::There(there) => there.len(),
         }
     }
 
     /// True when there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// For a transport to a device that is not at another node.
+    ///
+    /// # Errors
+    /// `Refused`: the bytes are at another node's host.
+    pub fn must_be_here(&self, device: &str) -> std::result::Result<(), TransportError> {
+        if !matches!(self, Data::There(_)) {
+            return Ok(());
+        }
+        let detail = "its bytes are at another host, and it is not; report this".to_owned();
+        Err(TransportError::Refused { device: device.to_owned(), detail })
     }
 }
 

@@ -152,6 +152,7 @@ impl SocketTransport {
 
 impl Transport for SocketTransport {
     fn execute(&mut self, cdb: &[u8], data: Data<'_>, timeout: Duration) -> Result<Reply, TransportError> {
+        data.must_be_here(&self.name)?;
         let stream = match self.stream.take() {
             Some(stream) => stream,
             None => self.open()?,
@@ -178,7 +179,7 @@ fn exchange(mut stream: &UnixStream, cdb: &[u8], data: Data<'_>, timeout: Durati
     stream.set_read_timeout(timeout)?;
     stream.set_write_timeout(timeout)?;
     let (out, room): (&[u8], &mut [u8]) = match data {
-        Data::None => (&[], &mut []),
+        Data::None | Data::There(_) => (&[], &mut []),
         Data::Out(out) => (out, &mut []),
         Data::In(room) => (&[], room),
     };

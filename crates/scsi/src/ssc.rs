@@ -4,7 +4,9 @@ use crate::bytes::Fields;
 use crate::log::{self, TapeCapacity, VolumeStatistics};
 use crate::mode::{self, DataProtection, PartitionPage};
 use crate::position::{self, Position};
-use crate::{Data, Device, Result, ScsiError, Sense, SenseKey, Transport, TransportError, opcode, timeout};
+use crate::{
+    Data, Device, Result, ScsiError, Sense, SenseKey, There, Transport, TransportError, opcode, timeout,
+};
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
@@ -156,21 +158,30 @@ impl Ssc {
     /// WRITE(6) of one record of up to 2^24-1 bytes in variable block mode; a record of which a part did not arrive is an error. GOOD means "in the drive's buffer": only a
     /// synchronous [`Ssc::write_filemarks`] makes it durable. A full medium is an error with key `VolumeOverflow`.
     pub fn write(&mut self, record: &[u8]) -> Result<WriteOutcome> {
-        let len = u32::try_from(record.len()).ok().filter(|n| *n <= 0xFF_FFFF);
+        self.put(record.len(), Data::Out(record))
+    }
+
+    /// The same of a record that lies at the device's host.
+    pub fn write_there(&mut self, record: There) -> Result<WriteOutcome> {
+        self.put(record.len(), Data::There(record))
+    }
+
+    fn put(&mut self, bytes: usize, record: Data<'_>) -> Result<WriteOutcome> {
+        let len = u32::try_from(bytes).ok().filter(|n| *n <= 0xFF_FFFF);
         let Some(len) = len.map(u32::to_be_bytes) else {
             return Err(self.check("WRITE", Sense::new(SenseKey::IllegalRequest, 0x24, 0)));
         };
         let cdb = [opcode::WRITE_6, 0, len[1], len[2], len[3], 0];
-        let done = self.run("WRITE", &cdb, Data::Out(record), timeout::TRANSFER)?;
+        let done = self.run("WRITE", &cdb, record, timeout::TRANSFER)?;
         let outcome = self.write_outcome("WRITE", done.sense)?;
         // With GOOD the way says what did not arrive, with an early warning the drive says what it did not take.
         let left = match done.sense {
-            None => record.len().saturating_sub(done.transferred),
+            None => bytes.saturating_sub(done.transferred),
             Some(sense) => usize::try_from(sense.information.unwrap_or(0)).unwrap_or(0),
         };
         if left > 0 {
-            let (taken, of) = (record.len().saturating_sub(left), record.len());
-            let detail = format!("WRITE: only {taken} of {of} bytes of a record arrived");
+            let taken = bytes.saturating_sub(left);
+            let detail = format!("WRITE: only {taken} of {bytes} bytes of a record arrived");
             return Err(TransportError::Lost { device: self.name().to_owned(), detail }.into());
         }
         Ok(outcome)

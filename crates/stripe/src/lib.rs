@@ -22,6 +22,7 @@ mod relocate;
 mod repair;
 mod runs;
 mod turns;
+mod ways;
 mod write;
 
 pub use coded::{Extents, Room, record};
@@ -31,3 +32,4 @@ pub use file::Striped;
 pub use machines::Machines;
 pub use opened::{Authority, Column, Columns};
 pub use repair::{Mended, Progress, STEP};
+pub use ways::{Ways, layout_of, redundancy};

@@ -3,6 +3,7 @@
 use crate::head::{Place, Wrote};
 use crate::layout::DATA_PARTITION;
 use crate::protect::SUM;
+use crate::there::{Load, Record, TWO_PLACES, rest};
 use crate::{AppendPoint, Blame, Fault, Mounted, Result};
 
 const DOING: &str = "appending";
@@ -39,8 +40,8 @@ pub struct Flushed {
 pub struct Appender<'m, 'd> {
     mounted: &'m mut Mounted<'d>,
     block_size: usize,
-    /// Bytes of the record being filled.
-    buffer: Vec<u8>,
+    /// The record being filled.
+    record: Record,
     /// Block of that record.
     block: u64,
     /// Block and byte of the stream up to which everything is flushed.
@@ -83,7 +84,7 @@ impl<'d> Mounted<'d> {
         Ok(Appender {
             mounted: self,
             block_size,
-            buffer: Vec::with_capacity(block_size + SUM),
+            record: Record::new(block_size),
             block,
             safe: (block, 0),
             taken: 0,
@@ -99,7 +100,7 @@ impl<'d> Mounted<'d> {
 impl Appender<'_, '_> {
     /// Block and byte offset of the next byte written: the start of an extent.
     pub fn here(&self) -> (u64, u32) {
-        (self.block, self.buffer.len() as u32)
+        (self.block, self.record.bytes() as u32)
     }
 
     /// Whether the volume takes more, as far as is known.
@@ -138,8 +139,8 @@ impl Appender<'_, '_> {
         let mut at = 0;
         while at < end && self.room != Room::Full {
             let behind = at + self.block_size;
-            at += if self.buffer.is_empty() && behind <= end {
-                let written = self.put_record(&mut room[at..behind + SPARE])?;
+            at += if self.record.bytes() == 0 && behind <= end {
+                let written = self.put_record(&mut Load::Here(&mut room[at..behind + SPARE]))?;
                 self.taken += written as u64;
                 written
             } else {
@@ -149,12 +150,37 @@ impl Appender<'_, '_> {
         Ok(self.room)
     }
 
+    /// The same of bytes that are here, or at the drive's host.
+    ///
+    /// # Errors
+    /// As [`Appender::write`].
+    pub fn write_load(&mut self, load: Load<'_>) -> Result<Room> {
+        let data = match load {
+            Load::Here(room) => return self.write_from(room),
+            Load::There(data) => data,
+        };
+        self.usable()?;
+        let mut at = 0;
+        while at < data.bytes && self.room != Room::Full {
+            let taken = self.record.gather_there(rest(data, at), self.block_size);
+            at += self.gathered(taken)?;
+        }
+        Ok(self.room)
+    }
+
     /// Takes what fits into the record being filled, and writes it when it is full; how many bytes.
     fn gather(&mut self, data: &[u8]) -> Result<usize> {
-        let n = data.len().min(self.block_size - self.buffer.len());
-        self.buffer.extend_from_slice(&data[..n]);
+        let taken = self.record.gather(data, self.block_size);
+        self.gathered(taken)
+    }
+
+    fn gathered(&mut self, taken: Option<usize>) -> Result<usize> {
+        let Some(n) = taken else {
+            let advice = "report this; nothing since the last flush counts";
+            return Err(self.mounted.drive.head.error(Fault::Misuse, Blame::Us, DOING, TWO_PLACES, advice));
+        };
         self.taken += n as u64;
-        if self.buffer.len() == self.block_size {
+        if self.record.bytes() == self.block_size {
             self.put_buffer()?;
         }
         Ok(n)
@@ -167,7 +193,7 @@ impl Appender<'_, '_> {
     /// As [`Appender::write`]. After an error nothing since the flush before counts.
     pub fn flush(&mut self) -> Result<Flushed> {
         self.usable()?;
-        if !self.buffer.is_empty() && self.room != Room::Full {
+        if self.record.bytes() > 0 && self.room != Room::Full {
             self.put_buffer()?;
         }
         let flushed = self.synchronise();
@@ -189,21 +215,19 @@ impl Appender<'_, '_> {
 
     /// Writes the record being filled, whose bytes count as taken already.
     fn put_buffer(&mut self) -> Result<()> {
-        let mut record = std::mem::take(&mut self.buffer);
-        record.extend_from_slice(&[0; SUM]);
-        let put = self.put_record(&mut record);
-        record.clear();
-        self.buffer = record;
+        let mut record = std::mem::replace(&mut self.record, Record::new(0));
+        let put = record.put(|load| self.put_record(load));
+        self.record = record;
         put.map(|_| ())
     }
 
-    /// Hands the record before the spare bytes of `room` to the drive; bytes taken, 0 when the volume is full.
-    fn put_record(&mut self, room: &mut [u8]) -> Result<usize> {
+    /// Hands a record to the drive; bytes taken, 0 when the volume is full.
+    fn put_record(&mut self, record: &mut Load<'_>) -> Result<usize> {
         if self.records_left == 0 {
             self.room = Room::Full;
             return Ok(0);
         }
-        let wrote = self.write_verified(room);
+        let wrote = self.write_verified(record);
         if wrote.is_err() {
             self.failed = true;
             self.mounted.distrust();
@@ -221,10 +245,10 @@ impl Appender<'_, '_> {
         if self.records_left == 0 {
             self.room = Room::Full;
         }
-        Ok(room.len() - SUM)
+        Ok(record.bytes())
     }
 
-    fn write_verified(&mut self, room: &mut [u8]) -> Result<Wrote> {
+    fn write_verified(&mut self, record: &mut Load<'_>) -> Result<Wrote> {
         let place = Place { partition: DATA_PARTITION, block: self.block };
         let head = self.mounted.head();
         if !self.verified {
@@ -235,7 +259,7 @@ impl Appender<'_, '_> {
             }
             self.verified = true;
         }
-        head.write_in_place(room)
+        record.write(head)
     }
 
     fn synchronise(&mut self) -> Result<Flushed> {
@@ -269,6 +293,6 @@ impl Appender<'_, '_> {
         self.safe = (block, whole.min(self.taken));
         self.taken = self.safe.1;
         self.block = block;
-        self.buffer.clear();
+        self.record.clear();
     }
 }

@@ -40,6 +40,7 @@ mod section_index;
 mod section_scan;
 mod tail;
 mod tar;
+mod there;
 mod worm;
 
 pub use alert::Unloaded;
@@ -58,6 +59,7 @@ pub use section::{Section, SectionPoint, SectionWriter};
 pub use section_index::{Contents, Told};
 pub use tail::AppendPoint;
 pub use tar::{TarEnd, TarLabel, TarTold};
+pub use there::Load;
 
 /// Waits for the given time. Tests give one that returns at once.
 pub type Sleeper = Box<dyn FnMut(std::time::Duration) + Send>;

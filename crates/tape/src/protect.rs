@@ -9,7 +9,7 @@
 use crate::head::{Head, Wrote};
 use crate::{Blame, Fault, Result, TapeError};
 use scsi::mode::DataProtection;
-use scsi::{ReadOutcome, Sense, Ssc};
+use scsi::{ReadOutcome, Sense, Ssc, There};
 
 const DOING: &str = "setting logical block protection";
 /// Bytes of the sum behind a record (CRC-32C, least significant byte first).
@@ -110,6 +110,12 @@ impl Head {
             *place = before;
         }
         wrote
+    }
+
+    /// WRITE of a record that lies at the drive's host; with protection its sum is made there.
+    pub fn write_there(&mut self, record: There) -> Result<Wrote> {
+        let record = There { sealed: self.guarded, ..record };
+        self.put("writing", 1, |ssc| ssc.write_there(record))
     }
 
     /// Somebody else changed the drive's settings: whether records carry sums, or are encrypted, is no longer known.

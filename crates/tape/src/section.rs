@@ -4,8 +4,8 @@
 //! then. What a crash leaves behind the last whole section never counted, and the next section overwrites it.
 
 use crate::head::{Head, Item, Place, Wrote};
-use crate::protect::SUM;
 use crate::records::RecordSource;
+use crate::there::{Load, Record, TWO_PLACES, rest};
 use crate::{Blame, Fault, LabelSpec, LabelState, Mounted, Result, Room};
 use format::ansi::{AnsiLabel, Ending, LENGTH, SECTION_LABELS, SectionLabel, Trailer};
 use format::tar::index::{Entry, SectionHead};
@@ -71,8 +71,8 @@ impl Section {
 pub struct SectionWriter<'m, 'd> {
     mounted: &'m mut Mounted<'d>,
     label: SectionLabel,
-    /// Bytes of the record being filled.
-    buffer: Vec<u8>,
+    /// The record being filled.
+    record: Record,
     blocks: u64,
     bytes: u64,
     room: Room,
@@ -239,8 +239,8 @@ impl<'d> Mounted<'d> {
             head.allow_replacing(at)?;
         }
         put_group(head, &header, true)?;
-        let buffer = Vec::with_capacity(volume.block_size as usize + SUM);
-        Ok(SectionWriter { mounted: self, label, buffer, blocks: 0, bytes: 0, room: Room::Ok, failed: false })
+        let record = Record::new(volume.block_size as usize);
+        Ok(SectionWriter { mounted: self, label, record, blocks: 0, bytes: 0, room: Room::Ok, failed: false })
     }
 
     /// True if nothing lies behind the recorded end; false for what may be overwritten.
@@ -409,20 +409,41 @@ impl SectionWriter<'_, '_> {
     pub fn write(&mut self, mut data: &[u8]) -> Result<Room> {
         let size = self.label.block_size as usize;
         while !data.is_empty() && self.room != Room::Full {
-            let n = data.len().min(size - self.buffer.len());
-            self.buffer.extend_from_slice(&data[..n]);
-            data = &data[n..];
-            if self.buffer.len() == size {
-                self.put_buffer()?;
-            }
+            let taken = self.record.gather(data, size);
+            data = &data[self.gathered(taken)?..];
         }
         Ok(self.room)
     }
 
-    fn put_buffer(&mut self) -> Result<()> {
+    /// The same of bytes that are here, or at the drive's host.
+    ///
+    /// # Errors
+    /// As [`SectionWriter::write`].
+    pub fn write_load(&mut self, load: Load<'_>) -> Result<Room> {
+        let data = match &load {
+            Load::Here(room) => return self.write(&room[..load.bytes()]),
+            Load::There(data) => *data,
+        };
+        let (size, mut at) = (self.label.block_size as usize, 0);
+        while at < data.bytes && self.room != Room::Full {
+            let taken = self.record.gather_there(rest(data, at), size);
+            at += self.gathered(taken)?;
+        }
+        Ok(self.room)
+    }
+
+    fn gathered(&mut self, taken: Option<usize>) -> Result<usize> {
+        let n = taken.ok_or_else(|| self.failed(TWO_PLACES.to_owned()))?;
+        if self.record.bytes() == self.label.block_size as usize {
+            self.put_record()?;
+        }
+        Ok(n)
+    }
+
+    fn put_record(&mut self) -> Result<()> {
         self.usable()?;
-        let head = self.mounted.head();
-        let wrote = head.write_buffer(&mut self.buffer);
+        let (head, bytes) = (self.mounted.head(), self.record.bytes());
+        let wrote = self.record.put(|load| load.write(head));
         self.failed = wrote.is_err();
         match wrote? {
             Wrote::Good => {}
@@ -433,8 +454,7 @@ impl SectionWriter<'_, '_> {
             }
         }
         self.blocks += 1;
-        self.bytes += self.buffer.len() as u64;
-        self.buffer.clear();
+        self.bytes += bytes as u64;
         Ok(())
     }
 
@@ -457,8 +477,8 @@ impl SectionWriter<'_, '_> {
     /// # Errors
     /// [`Fault::Full`] when it did not fit, and as [`SectionWriter::write`]: nothing of the section counts.
     pub fn close(mut self) -> Result<SectionPoint> {
-        if !self.buffer.is_empty() && self.room != Room::Full {
-            self.put_buffer()?;
+        if self.record.bytes() > 0 && self.room != Room::Full {
+            self.put_record()?;
         }
         self.usable()?;
         let head = &mut self.mounted.drive.head;

@@ -27,6 +27,7 @@ impl LibraryTransport {
 
 impl Transport for LibraryTransport {
     fn execute(&mut self, cdb: &[u8], data: Data<'_>, _: Duration) -> Result<Reply, TransportError> {
+        data.must_be_here(&self.name)?;
         let opcode = cdb.first().copied().unwrap_or(0);
         self.library.begin_faults(self.unit, opcode);
         if let Some(sense) = self.library.faults.answer(self.unit, opcode) {

@@ -1,6 +1,8 @@
 //! SCSI commands for a device of another node.
 
+use crate::LentLayout;
 use serde::{Deserialize, Serialize};
+use types::Digest;
 
 /// Most bytes of data in one command.
 pub const MAX_SCSI_DATA: usize = 3 << 20;
@@ -18,6 +20,87 @@ pub struct ScsiOrder {
     pub room: u32,
     /// Longest wait for its answer (milliseconds).
     pub timeout_ms: u64,
+    /// The data for the device lies in a depot beside it; `out` is empty then.
+    pub there: Option<ScsiThere>,
+}
+
+/// Data for a device, in a depot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ScsiThere {
+    /// Number of the depot.
+    pub depot: u64,
+    /// Where in the stream of bytes that was put into it.
+    pub at: u64,
+    /// How many.
+    pub bytes: u32,
+    /// Their CRC-32C goes behind them, least significant byte first.
+    pub sealed: bool,
+}
+
+/// What is asked of a depot: memory beside a device, for one stream of bytes on its way there. It is the connection's that opened it, and
+/// ends with that.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum DepotCall {
+    /// Make one, in place of the one that the device had -> `Done`.
+    Open {
+        /// Name of the device.
+        device: String,
+        /// Number, chosen by the caller at random.
+        depot: u64,
+        /// So many of the newest bytes of the stream are kept; at most [`MAX_DEPOT`].
+        bytes: u64,
+    },
+    /// Bytes at a place of the stream, behind what is there or over it: that ends behind them then -> `Done`.
+    Put {
+        /// Where.
+        at: u64,
+        /// The bytes.
+        #[serde(with = "serde_bytes")]
+        bytes: Vec<u8>,
+    },
+    /// A file is read from its targets from now on -> `Done`.
+    File(Box<DepotFile>),
+    /// With these rights from now on -> `Done`.
+    Rights(Box<LentLayout>),
+    /// Bytes of the file go to a place of the stream, as by `Put`, and into its digests -> `Count` of bytes, fewer only where the file ends.
+    Fetch {
+        /// Where; None: only into the digests.
+        at: Option<u64>,
+        /// Offset in the file; what is fetched ascends.
+        offset: u64,
+        /// How many, at most [`MAX_FETCH`].
+        bytes: u32,
+    },
+    /// Digests of what was fetched of a file of that length, what was left out being zeros -> `Digests`. The file ends.
+    Digests {
+        /// Bytes.
+        size: u64,
+    },
+}
+
+/// Most bytes of a depot.
+pub const MAX_DEPOT: u64 = 1 << 30;
+/// Most bytes of one `Put` or `Fetch`.
+pub const MAX_FETCH: usize = MAX_SCSI_DATA;
+/// Most parts of a file of which digests are made.
+pub const MAX_DIGESTS: usize = 4096;
+
+/// A file that a depot is filled from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DepotFile {
+    /// Where it lies, with the right to read it there.
+    pub lent: LentLayout,
+    /// Parts of it (offset and length) that have digests of their own, at most [`MAX_DIGESTS`].
+    pub parts: Vec<(u64, u64)>,
+}
+
+/// Digests of a file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DepotDigests {
+    /// Of all of it; None: not all came, in order.
+    pub whole: Option<Digest>,
+    /// Of its parts: offset, length and digest of those that are whole.
+    pub parts: Vec<(u64, u64, Digest)>,
 }
 
 /// What the device answered, or why nobody did.

@@ -25,7 +25,7 @@ mod version;
 
 pub use acts::{Act, ActOrder, Acted, LeftOut, MAX_PATHS, Outcome};
 pub use channel::{Channel, Inbound, Stream};
-pub use devices::{MAX_SCSI_DATA, ScsiOrder, ScsiResult};
+pub use devices::*;
 pub use error::WireError;
 pub use files::{Alone, FileCall, FileOrder, LeasedReply, LockEvent, Look, Seen, Speaks};
 pub use held::{QuotaChangeV4, QuotaV4, QuotaViewV4, UsageV4};

@@ -1,9 +1,9 @@
 //! The calls of a node. Administration and file access over a socket use the same enum.
 
 use crate::{
-    ActOrder, CallOrder, ClassChange, FileCall, FileOrder, FilesOrder, ImportOrder, JoinOrder, KeptFile,
-    PoolChange, QuotaChange, QuotaChangeV4, RenewOrder, ScsiOrder, Selection, StandbyStep, TargetOrder,
-    TargetPoolOrder, VolumeChoice,
+    ActOrder, CallOrder, ClassChange, DepotCall, FileCall, FileOrder, FilesOrder, ImportOrder, JoinOrder,
+    KeptFile, PoolChange, QuotaChange, QuotaChangeV4, RenewOrder, ScsiOrder, Selection, StandbyStep,
+    TargetOrder, TargetPoolOrder, VolumeChoice,
 };
 use serde::{Deserialize, Serialize};
 use types::*;
@@ -441,6 +441,8 @@ pub enum Call {
     For(Box<CallOrder>),
     /// As `Session`, for a program of the caller's host: it ends with its last connection -> `Count`, as there.
     ProgramSession(u64),
+    /// Bytes for a device of this host come here without passing through the caller; only over TLS -> as the call says.
+    Depot(Box<DepotCall>),
 }
 
 impl Call {

@@ -181,6 +181,8 @@ pub enum Reply {
     Copies(Option<Box<CopiesLayout>>),
     /// How a cluster is.
     ClusterStatus(Box<ClusterStatus>),
+    /// Digests of a file that a depot was filled from.
+    Digests(Box<DepotDigests>),
 }
 
 /// What has come of a configuration that was read again: keys whose values have changed.

@@ -66,7 +66,8 @@ impl Call {
             | Self::TargetPool(_)
             | Self::ClusterStatus
             | Self::For(_)
-            | Self::ProgramSession(_) => 5,
+            | Self::ProgramSession(_)
+            | Self::Depot(_) => 5,
             Self::File(call) => call.since(),
             _ => 4,
         }

@@ -9,8 +9,8 @@
 //! * Whoever writes the log of a coded file is its only writer: one for all handles of this mount, from one right to the next, which has another generation if the one before
 //!   was ended.
 
-use super::direct::{Direct, layout_of};
-use super::lent::{now, pause, redundancy};
+use super::direct::Direct;
+use super::lent::{now, pause};
 use super::table::OpenFile;
 use super::{Shared, groups::Kind};
 use crate::length::{Asked, Telling};
@@ -19,7 +19,7 @@ use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
-use stripe::{StripeError, Striped};
+use stripe::{StripeError, Striped, layout_of, redundancy};
 use types::FsError;
 use types::api::FsResult;
 use wire::{ColumnAccess, CopiesLayout, FileCall, Reply};

@@ -7,13 +7,13 @@ use super::Shared;
 use super::groups::Kind;
 use super::table::{OpenFile, OpenInode};
 use crate::length::{Asked, News, Telling};
-use layout::{Component, Layout, Redundancy};
+use layout::Redundancy;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
-use stripe::{Authority, Columns, StripeError, Striped};
+use stripe::{Authority, Columns, StripeError, Striped, layout_of};
 use types::api::FsResult;
 use types::{ErrorClass, FsError};
-use wire::{FileCall, FileLayout, PartAccess, Reply};
+use wire::{FileCall, FileLayout, Reply};
 
 /// Where bytes go through the node, it is asked again so much later: a column that was moving lies somewhere then.
 const AGAIN: Duration = Duration::from_secs(2);
@@ -107,19 +107,6 @@ pub(crate) fn striped(
 ) -> Result<Striped, StripeError> {
     let layout = layout_of(found.parts.iter().map(|part| (part, Redundancy::None)));
     Striped::open_with(layout, columns, authority)
-}
-
-/// The layout of a file of these parts.
-pub(super) fn layout_of<'a>(parts: impl Iterator<Item = (&'a PartAccess, Redundancy)>) -> Layout {
-    let mut end = 0;
-    let component = |(part, redundancy): (&PartAccess, Redundancy)| Component {
-        range: std::mem::replace(&mut end, part.end)..part.end,
-        unit_bytes: part.unit_bytes,
-        redundancy,
-        base: part.object,
-        targets: part.columns.iter().map(|column| column.target).collect(),
-    };
-    Layout { generation: 1, components: parts.map(component).collect() }
 }
 
 impl Shared {

@@ -1,19 +1,16 @@
 //! Files with copies or parity that nobody writes are read straight from the movers too, by whoever reads much of them, with a right that is lent for some
 //! seconds. Whatever goes wrong, and as long as there is no right, the node reads: it knows what counts, and has repaired what is damaged.
 
-use super::direct::layout_of;
-use super::movers::Ways;
 use super::table::OpenFile;
 use super::{Shared, groups::Kind};
-use layout::Redundancy;
 use parking_lot::Mutex;
 use rustix::time::{ClockId, clock_gettime};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
-use stripe::{StripeError, Striped};
+use stripe::{StripeError, Striped, Ways, layout_of, redundancy};
 use types::api::FsResult;
-use wire::{FileCall, LentLayout, LentPart, Reply};
+use wire::{FileCall, LentLayout, Reply};
 
 /// A handle through which the node has read so much (bytes) asks for a right.
 const MUCH: u64 = 1 << 20;
@@ -81,16 +78,6 @@ impl Right {
         // Behind what the targets have, the file is a hole.
         bytes[got..].fill(0);
         Ok((now() < self.ends).then_some(bytes))
-    }
-}
-
-pub(super) fn redundancy(part: &LentPart) -> Redundancy {
-    match part.parity {
-        0 => Redundancy::Mirror { copies: part.copies },
-        parity => {
-            let data = part.access.columns.len().saturating_sub(parity.into());
-            Redundancy::Coded { data: u8::try_from(data).unwrap_or(u8::MAX), parity }
-        }
     }
 }
 

@@ -26,7 +26,6 @@ mod lent;
 mod lines;
 mod locks;
 mod memory;
-mod movers;
 mod names;
 mod news;
 mod relay;
@@ -37,7 +36,6 @@ mod whose;
 
 pub(crate) use direct::striped;
 pub(crate) use lent::Lent;
-pub(crate) use movers::Ways;
 pub use relay::{Relay, Relayed};
 pub use whose::Names;
 
@@ -63,9 +61,9 @@ struct Shared {
     /// For what waits for tape.
     patient: Threads,
     waits: bytes::Waits,
-    ways: movers::Ways,
+    ways: stripe::Ways,
     /// For what is lent.
-    quick_ways: movers::Ways,
+    quick_ways: stripe::Ways,
     locks: locks::Locks,
     memory: memory::Memory,
     ahead: ahead::Ahead,
@@ -80,7 +78,7 @@ const READING: usize = 4;
 impl ClusterFiles {
     /// Nothing is asked yet. `session`: a random number, which no other mount has.
     pub fn new(reach: Reach, session: u64, names: Names) -> Self {
-        let ways = movers::Ways::default();
+        let ways = stripe::Ways::default();
         Self(Arc::new(Shared {
             lines: Lines::new(reach, session, names),
             table: Table::default(),

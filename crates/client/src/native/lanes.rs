@@ -4,7 +4,7 @@ use super::Done;
 use super::locks::Waits;
 use super::names::refused;
 use super::session::Options;
-use crate::cluster::{Lent, Ways};
+use crate::cluster::Lent;
 use crate::connection::Life;
 use crate::length::Cuts;
 use crate::{ClientError, Connection, Remote};
@@ -14,6 +14,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use stripe::Columns;
+use stripe::Ways;
 use types::{Attr, FsError, Handle};
 use wire::{Call, FileCall, FileLayout, Reply};
 

@@ -35,6 +35,7 @@ mod preload;
 mod rebuild;
 mod reload;
 mod status;
+mod straight;
 mod subsystems;
 mod tar_tapes;
 mod tier;

@@ -369,7 +369,7 @@ fn not_here(call: &Call) -> Failure {
         Call::Subsystem => "whose names are here is asked over TLS",
         Call::TurnKept => "keys of the cluster are for nodes that wait for their turn, over TLS",
         Call::ReportTargets(_) => "targets are reported over TLS, by their node",
-        Call::Devices | Call::OpenDevice { .. } | Call::Scsi(_) => {
+        Call::Devices | Call::OpenDevice { .. } | Call::Scsi(_) | Call::Depot(_) => {
             "devices of this host are for other nodes, over TLS"
         }
         Call::ClusterRenew(_) => "a certificate is renewed over TLS, with the one before",

@@ -1,8 +1,14 @@
 //! Memory for bytes on their way between disk and tape: a fixed number of buffers that are used again and again, so that
 //! whoever is faster waits for the other.
 
+use super::source::{PIECE, Skip};
+use super::there::{Far, There};
+use super::worker::Worker;
+use crate::Node;
 use crate::config::Config;
 use crossbeam_channel::{Receiver, Sender};
+use std::sync::Arc;
+use tape::Load;
 
 /// Smallest buffer (bytes): one read of the disk, some records of the tape.
 const SMALLEST: usize = 1 << 20;
@@ -17,6 +23,8 @@ pub struct Buffers {
     size: usize,
     /// Nobody empties buffers while another is filled: one more is made.
     grows: bool,
+    /// They are at the drive's host.
+    there: Option<Arc<There>>,
 }
 
 impl Buffers {
@@ -26,9 +34,28 @@ impl Buffers {
         if crate::clock::alone() {
             return Self { grows: true, ..Self::new(0, record) };
         }
+        let (count, size) = Self::share(config, record);
+        Self::new(count, size)
+    }
+
+    /// The same for what a drive is to write: at its host, if that is another one.
+    pub fn to_write(worker: &Worker, record: usize) -> Self {
+        let here = Self::of_drive(&worker.node.config, record);
+        if here.grows {
+            return here;
+        }
+        let (count, size) = Self::share(&worker.node.config, record);
+        // One more takes what is left of a buffer that was given back: the beginning of a record.
+        let bytes = (count.max(FEWEST) as u64 + 1) * size as u64;
+        Self { there: There::of(worker, bytes), ..here }
+    }
+
+    /// Number of buffers, and size of each.
+    fn share(config: &Config, record: usize) -> (usize, usize) {
+        let record = record.max(1);
         let size = record * SMALLEST.div_ceil(record);
         let share = config.tape.buffers.0 / config.drives().max(1) as u64;
-        Self::new(usize::try_from(share).unwrap_or(usize::MAX) / size, size)
+        (usize::try_from(share).unwrap_or(usize::MAX) / size, size)
     }
 
     fn new(count: usize, size: usize) -> Self {
@@ -36,48 +63,128 @@ impl Buffers {
         for _ in 0..count.max(FEWEST) {
             let _ = home.send(Vec::new());
         }
-        Self { free, home, size, grows: false }
+        Self { free, home, size, grows: false, there: None }
     }
 
-    /// An empty buffer; waits until there is one.
+    /// The first buffer, empty; waits until there is one.
     pub fn take(&self) -> Buffer {
+        self.at(0)
+    }
+
+    /// An empty buffer for what follows another one in the stream; waits until there is one.
+    pub fn after(&self, before: &Buffer) -> Buffer {
+        self.at(before.at + before.used as u64)
+    }
+
+    fn at(&self, at: u64) -> Buffer {
         // `self` holds the other end, so this does not fail.
         let mut bytes = match self.grows {
             true => self.free.try_recv().unwrap_or_default(),
             false => self.free.recv().unwrap_or_default(),
         };
-        bytes.resize(self.size + tape::SPARE, 0);
-        Buffer { bytes, used: 0, home: self.home.clone() }
+        let here = if self.there.is_some() { PIECE } else { self.size + tape::SPARE };
+        bytes.resize(here, 0);
+        Buffer { bytes, used: 0, size: self.size, at, there: self.there.clone(), home: self.home.clone() }
+    }
+
+    /// Where they are, if that is another host.
+    pub fn there(&self) -> Option<&Arc<There>> {
+        self.there.as_ref()
+    }
+
+    /// Whether they are at a host that is gone.
+    pub fn are_gone(&self) -> bool {
+        self.there.as_ref().is_some_and(|there| there.is_gone())
     }
 }
 
 /// A buffer and how much of it is filled. Goes back where it came from when dropped.
 pub struct Buffer {
+    /// Its memory; of one at another host memory for what passes through here.
     bytes: Vec<u8>,
     used: usize,
+    size: usize,
+    /// Where it begins in the stream.
+    at: u64,
+    there: Option<Arc<There>>,
     home: Sender<Vec<u8>>,
 }
 
 impl Buffer {
-    /// What has been filled.
+    /// Memory for one read of which nothing is kept.
+    pub fn scratch() -> Self {
+        let (home, _) = crossbeam_channel::unbounded();
+        Self { bytes: vec![0; PIECE + tape::SPARE], used: 0, size: PIECE, at: 0, there: None, home }
+    }
+
+    /// How many bytes have been filled.
+    pub fn len(&self) -> usize {
+        self.used
+    }
+
+    /// How many are empty.
+    pub fn space(&self) -> usize {
+        self.size - self.used
+    }
+
+    /// What has been filled of one that is here.
     pub fn filled(&self) -> &[u8] {
-        &self.bytes[..self.used]
+        if self.there.is_some() { &[] } else { &self.bytes[..self.used] }
     }
 
-    /// What is still empty; [`Buffer::fill`] says how much of it is to be kept.
-    pub fn room(&mut self) -> &mut [u8] {
-        let end = self.bytes.len() - tape::SPARE;
-        &mut self.bytes[self.used..end]
+    /// Takes as many bytes as there is space for; how many.
+    pub fn put(&mut self, bytes: &[u8]) -> Result<usize, Skip> {
+        let n = self.space().min(bytes.len());
+        match &self.there {
+            Some(there) => there.put(self.at + self.used as u64, &bytes[..n])?,
+            None => self.bytes[self.used..self.used + n].copy_from_slice(&bytes[..n]),
+        }
+        self.used += n;
+        Ok(n)
     }
 
-    /// The first `n` bytes, with as many behind them as the drive wants.
-    pub fn lent(&mut self, n: usize) -> &mut [u8] {
-        &mut self.bytes[..n.min(self.used) + tape::SPARE]
+    /// Takes what `read` puts into memory of at most `most` bytes, if it is to be kept; how many bytes.
+    pub fn read(
+        &mut self,
+        most: usize,
+        keep: bool,
+        read: impl FnOnce(&mut [u8]) -> Result<usize, Skip>,
+    ) -> Result<usize, Skip> {
+        let most = most.min(PIECE).min(self.space());
+        let start = if self.there.is_some() { 0 } else { self.used };
+        let got = read(&mut self.bytes[start..start + most])?;
+        if keep {
+            if let Some(there) = &self.there {
+                there.put(self.at + self.used as u64, &self.bytes[..got])?;
+            }
+            self.used += got;
+        }
+        Ok(got)
     }
 
-    /// Keeps `n` bytes more.
-    pub fn fill(&mut self, n: usize) {
-        self.used = (self.used + n).min(self.bytes.len() - tape::SPARE);
+    /// Takes what a file has, read where this one is; how many bytes.
+    pub fn fetch(
+        &mut self,
+        node: &Node,
+        far: &mut Far,
+        (offset, most): (u64, usize),
+        keep: bool,
+    ) -> Result<usize, Skip> {
+        let at = keep.then_some(self.at + self.used as u64);
+        let got = far.fetch(node, at, offset, if keep { most.min(self.space()) } else { most })?;
+        if keep {
+            self.used += got;
+        }
+        Ok(got)
+    }
+
+    /// The first `n` bytes, as the drive is to have them.
+    pub fn load(&mut self, n: usize) -> Load<'_> {
+        let n = n.min(self.used);
+        match &self.there {
+            Some(there) => there.load(self.at, n),
+            None => Load::Here(&mut self.bytes[..n + tape::SPARE]),
+        }
     }
 
     /// Keeps only the first `n` bytes.
@@ -106,7 +213,7 @@ mod tests {
             let buffers = Buffers::of_drive(&config, record);
             let mut taken: Vec<Buffer> = (0..count).map(|_| buffers.take()).collect();
             assert!(buffers.free.is_empty(), "{record}");
-            assert_eq!(taken[0].room().len(), size);
+            assert_eq!(taken[0].space(), size);
             taken.pop();
             assert_eq!(buffers.free.len(), 1, "it came back");
         }

@@ -3,10 +3,10 @@
 //! there.
 
 use super::buffers::{Buffer, Buffers};
-use super::bytes::FileHash;
 use super::hand::{InHand, Ticket};
 use super::room::for_one_piece;
 use super::source::{self, Origin, Skip, Source};
+use super::there::Sums;
 use super::worker::Worker;
 use crate::clock::Moment;
 use crossbeam_channel::Sender;
@@ -200,6 +200,9 @@ impl<'t> Feeder<'t> {
                     let wasteful = self.take_back(&begun);
                     self.hand.hold(ticket, wasteful, crate::now());
                     self.skipped(item.ino, why);
+                    if self.buffers.are_gone() {
+                        return Err(Stop::Closed);
+                    }
                 }
                 // It stays in hand until the turn ends.
                 Err(Stop::Leave) => {
@@ -252,7 +255,7 @@ impl<'t> Feeder<'t> {
 
     /// Length of the stream so far.
     fn at(&self) -> u64 {
-        self.base + self.buffer.filled().len() as u64
+        self.base + self.buffer.len() as u64
     }
 
     /// Forgets a file that failed; true if some of it is on its way to the drive, where it takes space in vain.
@@ -291,24 +294,24 @@ impl<'t> Feeder<'t> {
         if node.writes.was_wasteful(&item) {
             // Look at all that is needed before it costs more space in vain.
             node.catalog.path_of(item.ino).map_err(Skip::from)?;
-            source.verify(self.worker, item.ino)?;
+            source.verify(self.worker, item.ino, self.buffers)?;
         }
         node.takes_off(&item, source.from);
         let Source { origin, from, to, moves, .. } = source;
-        let mut hash = source.hash(self.worker, &item);
+        let mut sums = source.sums(self.worker, &item, self.buffers, None);
         let file = NewFile { ticket, item, origin, from, to, moves };
         self.parts.push((self.at(), Part::Begin(Box::new(file))));
         for range in source.ranges(self.worker) {
-            self.range(&source, &mut hash, range.map_err(Skip::from)?)?;
+            self.range(&source, &mut sums, range.map_err(Skip::from)?)?;
         }
         source.unchanged(self.worker, item.ino)?;
-        let digest = source.digest(self.worker, &item, hash)?;
+        let digest = source.digest(self.worker, &item, sums.finish(source.size())?)?;
         self.parts.push((self.at(), Part::End(digest)));
         Ok(())
     }
 
     /// Hashes a range of data and puts what lies between `source.from` and `source.to` into the stream.
-    fn range(&mut self, source: &Source, hash: &mut FileHash, range: Range<u64>) -> Result<(), Stop> {
+    fn range(&mut self, source: &Source, sums: &mut Sums, range: Range<u64>) -> Result<(), Stop> {
         let wanted = range.start.max(source.from)..range.end.min(source.to);
         if !wanted.is_empty() {
             let (file_offset, length) = (wanted.start, wanted.end - wanted.start);
@@ -321,15 +324,11 @@ impl<'t> Feeder<'t> {
                 at if at < source.to => (false, range.end.min(source.to)),
                 _ => (true, range.end),
             };
-            if self.buffer.room().is_empty() {
+            if self.buffer.space() == 0 {
                 self.put_chunk()?;
             }
-            let room = self.buffer.room();
-            let want = room.len().min(usize::try_from(end - offset).unwrap_or(usize::MAX));
-            let got = source.read(self.worker, hash, &mut room[..want], offset)?;
-            if !skips {
-                self.buffer.fill(got);
-            }
+            let most = usize::try_from(end - offset).unwrap_or(usize::MAX);
+            let got = source.read(self.worker, sums, (offset, most), (&mut self.buffer, !skips))?;
             self.hand.read(got as u64);
             offset += got as u64;
         }
@@ -337,7 +336,7 @@ impl<'t> Feeder<'t> {
     }
 
     fn put_chunk(&mut self) -> Result<(), Stop> {
-        if self.buffer.filled().is_empty() && self.parts.is_empty() {
+        if self.buffer.len() == 0 && self.parts.is_empty() {
             return Ok(());
         }
         let at = self.base;
@@ -346,7 +345,8 @@ impl<'t> Feeder<'t> {
         self.sent += 1;
         self.worker.node.note_begun();
         let parts = std::mem::take(&mut self.parts);
-        let bytes = std::mem::replace(&mut self.buffer, self.buffers.take());
+        let next = self.buffers.after(&self.buffer);
+        let bytes = std::mem::replace(&mut self.buffer, next);
         self.put(Fed::Chunk(Chunk { at, bytes, parts }))
     }
 
@@ -543,13 +543,13 @@ mod tests {
         let (out, _fed) = unbounded();
         let limits = limits();
         let mut feeder = Feeder::new(&rig.worker, &hand, &buffers, out, limits);
-        feeder.buffer.fill(10);
+        feeder.buffer.put(&[0; 10]).map_err(|_| ()).unwrap();
         let begun = Mark { at: feeder.at(), parts: 0, sent: feeder.sent };
         feeder.parts.push((10, Part::Bytes { file_offset: 0, length: 20 }));
-        feeder.buffer.fill(20);
+        feeder.buffer.put(&[0; 20]).map_err(|_| ()).unwrap();
         assert!(!feeder.take_back(&begun));
         assert_eq!((feeder.at(), feeder.parts.len()), (10, 0));
-        feeder.buffer.fill(20);
+        feeder.buffer.put(&[0; 20]).map_err(|_| ()).unwrap();
         assert!(feeder.put_chunk().is_ok());
         assert!(feeder.take_back(&begun), "sent: it is lost space");
         assert!(matches!(feeder.parts[..], [(30, Part::Lost)]));

@@ -7,7 +7,7 @@ use crate::attached::{AttachedDrive, AttachedLibrary, VIRTUAL};
 use crate::config::Config;
 use crate::devices::NodePeers;
 use crate::error::failure;
-use scsi::{Address, Peers, Transport};
+use scsi::{Address, NodeAddress, Peers, Transport};
 use std::path::Path;
 use std::sync::Arc;
 use tape::{Changer, Drive, Settings, TapeError};
@@ -108,6 +108,17 @@ impl Hardware {
         match self {
             Self::Virtual { .. } | Self::Simulated(_) => None,
             Self::Attached { library, .. } => library.drives.get(n).map(|drive| drive.device.0.to_string()),
+        }
+    }
+
+    /// Where one of its drives is, counted from 0, that is at another node.
+    pub fn elsewhere(&self, n: usize) -> Option<&NodeAddress> {
+        match self {
+            Self::Virtual { .. } | Self::Simulated(_) => None,
+            Self::Attached { library, .. } => match &library.drives.get(n)?.device.0 {
+                Address::Node(address) => Some(address),
+                _ => None,
+            },
         }
     }
 

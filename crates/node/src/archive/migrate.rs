@@ -92,7 +92,7 @@ pub fn migrate(
     }
     let config = worker.node.settings();
     let hand = InHand::new(&worker.node.writes, pool);
-    let buffers = Buffers::of_drive(&worker.node.config, volume.block_size as usize);
+    let buffers = Buffers::to_write(worker, volume.block_size as usize);
     let recorder = Recorder::new(worker, barcode, &hand);
     let limits = Limits {
         files: config.tape.max_files_per_volume.saturating_sub(volume.files),
@@ -198,9 +198,9 @@ impl Turn<'_> {
     /// Writes a piece of the stream; false if the volume takes no more.
     fn chunk(&mut self, appender: &mut Appender<'_, '_>, chunk: Chunk) -> Result<bool, TapeError> {
         let Chunk { at, mut bytes, parts } = chunk;
-        let take = self.stream.takes(at, bytes.filled().len(), &parts);
+        let take = self.stream.takes(at, bytes.len(), &parts);
         let before = appender.taken();
-        let room = appender.write_from(bytes.lent(take))?;
+        let room = appender.write_load(bytes.load(take))?;
         let taken = appender.taken() - before;
         self.worker.progress.bytes.fetch_add(taken, Ordering::Relaxed);
         self.since.1 += taken;

@@ -61,6 +61,7 @@ mod stream;
 mod tapes;
 #[cfg(test)]
 pub mod testing;
+mod there;
 mod times;
 mod trouble;
 mod verify;

@@ -201,10 +201,7 @@ impl Reading<'_> {
         let (mut offset, mut rest) = (offset, bytes);
         while !rest.is_empty() {
             let mut buffer = self.buffers.take();
-            let room = buffer.room();
-            let n = room.len().min(rest.len());
-            room[..n].copy_from_slice(&rest[..n]);
-            buffer.fill(n);
+            let n = buffer.put(rest).map_err(|_| Trouble::Closed)?;
             self.put(Piece::Bytes(offset, buffer))?;
             (offset, rest) = (offset + n as u64, &rest[n..]);
         }

@@ -1,6 +1,8 @@
 //! A disk object that is to be copied to tape: unchanged since it was sealed, and read by nobody who might change it.
 
+use super::buffers::{Buffer, Buffers};
 use super::bytes::FileHash;
+use super::there::{Far, Found, Sums};
 use super::worker::Worker;
 use crate::files::Content;
 use catalog::Part;
@@ -215,36 +217,53 @@ impl Source {
         later("it changed while it was read; that copy does not count")
     }
 
-    /// Reads a piece and hashes it while it is in the cache; says how many bytes, never 0.
+    /// Reads a piece of at most `most` bytes into a buffer, which is to keep it or not, and hashes it while it is in the cache; says how
+    /// many bytes, never 0.
     pub fn read(
         &self,
         worker: &Worker,
-        hash: &mut FileHash,
-        buf: &mut [u8],
-        offset: u64,
+        sums: &mut Sums,
+        (offset, most): (u64, usize),
+        (buffer, keep): (&mut Buffer, bool),
     ) -> Result<usize, Skip> {
         halted(worker)?;
-        let want = buf.len().min(PIECE);
-        let got = match &self.content {
-            Content::Local(fd) => worker.node.disk.read_at(fd, &mut buf[..want], offset)?,
-            Content::Far(file) => {
-                let failed = |e: FsError| Skip::Later(format!("reading it from its targets: {e}"));
-                file.read_into(offset, &mut buf[..want]).map_err(failed)?
-            }
+        let hash = match sums {
+            Sums::Here(hash) => hash,
+            Sums::There(far) => return buffer.fetch(&worker.node, far, (offset, most), keep),
         };
-        if got == 0 {
-            return later("it became shorter while it was read");
-        }
-        hash.add(offset, &buf[..got]);
-        Ok(got)
+        buffer.read(most, keep, |buf| {
+            let got = match &self.content {
+                Content::Local(fd) => worker.node.disk.read_at(fd, buf, offset)?,
+                Content::Far(file) => {
+                    let failed = |e: FsError| Skip::Later(format!("reading it from its targets: {e}"));
+                    file.read_into(offset, buf).map_err(failed)?
+                }
+            };
+            if got == 0 {
+                return later("it became shorter while it was read");
+            }
+            hash.add(offset, &buf[..got]);
+            Ok(got)
+        })
     }
 
-    /// A hash for its bytes; where other copies of it wait to be written or are being written, together with their readers.
-    pub fn hash(&self, worker: &Worker, item: &MigrateItem) -> FileHash {
+    /// Sums of its bytes, which go to these buffers, and of a part of it if that is asked for; where other copies of it wait to be written or are being
+    /// written, made together with their readers.
+    pub fn sums(&self, worker: &Worker, item: &MigrateItem, buffers: &Buffers, also: Option<Part>) -> Sums {
+        let mut parts = self.parts(worker, item);
+        parts.extend(also.filter(|part| !parts.contains(part)));
+        if let Some(far) = self.far(worker, item.ino, buffers, &parts) {
+            return Sums::There(far);
+        }
         let archive = &worker.node.archive;
         let others = || worker.node.writes.has_others(item);
         let joint = archive.digests.join((item.ino, item.version), self.origin, others);
-        joint.map_or_else(FileHash::new, FileHash::together).with_parts(self.parts(worker, item))
+        Sums::Here(joint.map_or_else(FileHash::new, FileHash::together).with_parts(parts))
+    }
+
+    /// The way on which it is read where the buffers are, if that is another host.
+    fn far(&self, worker: &Worker, ino: Ino, buffers: &Buffers, parts: &[Part]) -> Option<Far> {
+        Far::begin(&worker.node, buffers.there()?, (ino, &self.origin), parts)
     }
 
     /// Parts that are on tape or go there now, other parts being on other volumes, and whose digest is not known yet.
@@ -260,14 +279,8 @@ impl Source {
     }
 
     /// The digest of all that was read; refuses bytes that are not those of the version, or not those that another drive got.
-    pub fn digest(
-        &self,
-        worker: &Worker,
-        item: &MigrateItem,
-        mut hash: FileHash,
-    ) -> Result<Option<Digest>, Skip> {
-        let parts = hash.take_parts();
-        let Ok(found) = hash.try_finish(self.size()) else {
+    pub fn digest(&self, worker: &Worker, item: &MigrateItem, found: Found) -> Result<Option<Digest>, Skip> {
+        let Found { whole: Ok(found), parts } = found else {
             worker.node.archive.digests.forget((item.ino, item.version));
             let text = format!(
                 "inode {}: two drives that read its disk object for two copies got different bytes although nobody changed it; \
@@ -308,19 +321,27 @@ impl Source {
         Err(Skip::Later(text))
     }
 
-    /// Reads all of it through and compares it with the recorded digest.
-    pub fn verify(&self, worker: &Worker, ino: Ino) -> Result<(), Skip> {
-        let mut hash = FileHash::new();
-        let mut buf = vec![0; PIECE];
+    /// Reads all of it through, where the buffers are to which it is to go, and compares it with the recorded digest.
+    pub fn verify(&self, worker: &Worker, ino: Ino, buffers: &Buffers) -> Result<(), Skip> {
+        let far = self.far(worker, ino, buffers, &[]);
+        let mut sums = far.map_or_else(|| Sums::Here(FileHash::new()), Sums::There);
+        self.read_through(worker, &mut sums, u64::MAX)?;
+        let Ok(found) = sums.finish(self.size())?.whole else { return later("it is read by others, too") };
+        self.expect(ino, found)
+    }
+
+    /// Reads it up to `to` for its sums only.
+    pub fn read_through(&self, worker: &Worker, sums: &mut Sums, to: u64) -> Result<(), Skip> {
+        let mut buffer = Buffer::scratch();
         for range in self.ranges(worker) {
             let range = range?;
-            let mut at = range.start;
-            while at < range.end {
-                let want = buf.len().min((range.end - at) as usize);
-                at += self.read(worker, &mut hash, &mut buf[..want], at)? as u64;
+            let (mut at, end) = (range.start, range.end.min(to));
+            while at < end {
+                let most = usize::try_from(end - at).unwrap_or(usize::MAX);
+                at += self.read(worker, sums, (at, most), (&mut buffer, false))? as u64;
             }
         }
-        self.expect(ino, hash.finish(self.size()))
+        Ok(())
     }
 }
 
@@ -381,13 +402,13 @@ mod tests {
         let rig = Rig::new();
         let item = rig.put("f", 1_000_000);
         let Ok(mut source) = Source::open(&rig.worker, &item) else { panic!("it can be copied") };
-        let mut hash = FileHash::new();
+        let (mut hash, here) = (FileHash::new(), Buffers::of_drive(&rig.config(), 512 << 10));
         hash.add(0, &vec![7; 1_000_000]);
         source.known = hash.finish(1_000_000);
-        assert!(source.known.is_some() && source.verify(&rig.worker, item.ino).is_ok());
+        assert!(source.known.is_some() && source.verify(&rig.worker, item.ino, &here).is_ok());
         // A byte decays on disk and no time changes: only the digest tells.
         source.known = Some(Digest([1; 32]));
-        let Err(Skip::Later(why)) = source.verify(&rig.worker, item.ino) else {
+        let Err(Skip::Later(why)) = source.verify(&rig.worker, item.ino, &here) else {
             panic!("it was not noticed")
         };
         assert!(why.contains("does not have the digest recorded"), "{why}");
@@ -405,14 +426,11 @@ mod tests {
         let (other, node) = (MigrateItem { copy: CopyNo(2), ..one }, &rig.worker.node);
         let read = |item: &MigrateItem| {
             let Ok(source) = Source::open(&rig.worker, item) else { panic!("it can be copied") };
-            let (mut hash, mut buf, mut at) = (source.hash(&rig.worker, item), vec![0; PIECE], 0);
-            while at < source.size() {
-                let Ok(got) = source.read(&rig.worker, &mut hash, &mut buf, at) else {
-                    panic!("it can be read")
-                };
-                at += got as u64;
-            }
-            source.digest(&rig.worker, item, hash).ok().flatten()
+            let here = Buffers::of_drive(&rig.config(), 512 << 10);
+            let mut sums = source.sums(&rig.worker, item, &here, None);
+            assert!(source.read_through(&rig.worker, &mut sums, u64::MAX).is_ok(), "it can be read");
+            let Ok(found) = sums.finish(source.size()) else { panic!("they are here") };
+            source.digest(&rig.worker, item, found).ok().flatten()
         };
         let shared = |item: &MigrateItem| {
             let Ok(source) = Source::open(&rig.worker, item) else { panic!("it can be copied") };

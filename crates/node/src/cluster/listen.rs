@@ -6,6 +6,7 @@ use super::{Own, Whose, join, member_id};
 use crate::Node;
 use crate::admin::Session;
 use crate::clock::Moment;
+use crate::devices::Filling;
 use crate::error::failure;
 use ident::{Digest, Identity, Role, TlsStream};
 use parking_lot::Mutex;
@@ -14,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use types::{BoundUser, Cx, ErrorClass, Member, MemberId};
-use wire::{Answer, Call, Channel, Failure, Reply, Speaks, WireError};
+use wire::{Answer, Call, Channel, DepotCall, Failure, Reply, Speaks, WireError};
 
 /// Most connections at once; a further one is closed at once. A busy host has ten or twenty, one that is idle three. Each has three descriptors.
 const MAX_CONNECTIONS: usize = 4096;
@@ -283,7 +284,7 @@ fn serve(node: &Arc<Node>, stream: TlsStream, role: Role, caller: &Caller) -> Re
     let channel = channel(stream)?;
     // Where the session is shared with other connections, this is its part in it.
     let (mut session, mut part) = (Session::default(), None);
-    let mut held = None;
+    let (mut held, mut filling) = (None, None);
     let mut answer = |call| match (call, caller) {
         // He may have been removed since he connected.
         _ if node.membership.removed.contains(role) => {
@@ -298,6 +299,7 @@ fn serve(node: &Arc<Node>, stream: TlsStream, role: Role, caller: &Caller) -> Re
             let held = held.as_ref().ok_or_else(|| failure(ErrorClass::Invalid, "no device is open"))?;
             Ok(Reply::Scsi(Box::new(held.execute(&order)?)).into())
         }
+        (Call::Depot(call), Caller::Itself(id)) => depot(node, &mut filling, *id, *call),
         (Call::Subsystem, _) => Ok(Reply::Subsystem(Box::new(node.held_names()?)).into()),
         (call @ (Call::ClusterAddresses | Call::ClusterPlaces { .. } | Call::ClusterRemoved { .. }), _) => {
             node.call(&Cx::admin(crate::now()), &mut session, call)
@@ -339,6 +341,23 @@ fn serve(node: &Arc<Node>, stream: TlsStream, role: Role, caller: &Caller) -> Re
         None => node.end_session(session),
     }
     served
+}
+
+/// Brings bytes to a device of this host.
+fn depot(
+    node: &Node,
+    filling: &mut Option<Filling>,
+    who: MemberId,
+    call: DepotCall,
+) -> Result<Answer, Failure> {
+    match (filling, call) {
+        (Some(filling), call) => Ok(filling.answer(call)?.into()),
+        (none, DepotCall::Open { device, depot, bytes }) => {
+            *none = Some(node.given.open_depot(who, &device, depot, bytes)?);
+            Ok(Reply::Done.into())
+        }
+        _ => Err(failure(ErrorClass::Invalid, "no depot is open")),
+    }
 }
 
 /// What a node hears that takes this one for its standby.

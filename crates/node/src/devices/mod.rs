@@ -5,10 +5,13 @@
 //!
 //! A device may be for a node and its standby: the one that took over last has it, and the one before gets it no more, also after a restart of this node.
 
+mod depot;
 mod epochs;
 mod peer;
 
+pub(crate) use depot::Filling;
 use epochs::Epochs;
+pub(crate) use peer::{Depot, DepotError};
 pub use peer::{NodePeers, devices_at};
 
 pub use crate::config::DeviceConfig;
@@ -35,6 +38,8 @@ struct GivenDevice {
     /// Number of the connection that has it.
     holder: AtomicU64,
     transport: Mutex<Box<dyn Transport>>,
+    /// Bytes on their way to it.
+    depot: Mutex<Option<Arc<depot::Depot>>>,
 }
 
 /// A device that a connection has opened.
@@ -52,6 +57,7 @@ impl Given {
                 node: given.node.clone(),
                 holder: AtomicU64::new(0),
                 transport: Mutex::new(given.device.0.transport(&Alone)),
+                depot: Mutex::default(),
             };
             (given.name.clone(), Arc::new(device))
         };
@@ -66,22 +72,28 @@ impl Given {
 
     /// Takes a device, from whichever connection has it, unless one of a higher epoch (of [`crate::standby`]) has had it.
     pub fn open(&self, who: MemberId, name: &str, epoch: u64) -> Result<Held, Failure> {
-        let device = self.devices.get(name).filter(|device| device.node.contains(who)).ok_or_else(|| {
-            let message =
-                format!("this node has no device {name} for {who}; see [[devices]] in its configuration");
-            failure(ErrorClass::NotFound, message)
-        })?;
+        let device = self.device(who, name)?;
         // One opening at a time: the one of the lower epoch does not come behind the other.
         let number = self.epochs.admit(name, epoch, || device.holder.fetch_add(1, Ordering::AcqRel) + 1)?;
         tracing::info!("{who} has device {name}");
-        Ok(Held { device: device.clone(), number })
+        Ok(Held { device, number })
+    }
+
+    fn device(&self, who: MemberId, name: &str) -> Result<Arc<GivenDevice>, Failure> {
+        let device = self.devices.get(name).filter(|device| device.node.contains(who)).cloned();
+        device.ok_or_else(|| {
+            let message =
+                format!("this node has no device {name} for {who}; see [[devices]] in its configuration");
+            failure(ErrorClass::NotFound, message)
+        })
     }
 }
 
 impl Held {
     /// Has a command carried out.
     pub fn execute(&self, order: &ScsiOrder) -> Result<ScsiResult, Failure> {
-        if order.out.len() > MAX_SCSI_DATA || order.room as usize > MAX_SCSI_DATA {
+        let there = order.there.map_or(0, |there| there.bytes as usize);
+        if order.out.len().max(order.room as usize).max(there) > MAX_SCSI_DATA {
             return Ok(ScsiResult::Refused(too_large()));
         }
         if order.cdb.is_empty() || order.cdb.len() > 16 {
@@ -98,11 +110,16 @@ impl Held {
             return Ok(ScsiResult::Lost(format!("another connection has taken device {name}")));
         }
         let mut room = vec![0; order.room as usize];
-        let data = match (order.out.is_empty(), order.room) {
-            (false, 0) => Data::Out(&order.out),
-            (true, 1..) => Data::In(&mut room),
-            (true, 0) => Data::None,
-            (false, _) => return Err(failure(ErrorClass::Invalid, "a SCSI command moves data one way only")),
+        let there = match order.there.as_ref().map(|there| self.device.out_of_depot(there)).transpose() {
+            Ok(there) => there.unwrap_or_default(),
+            Err(why) => return Ok(ScsiResult::Lost(why)),
+        };
+        let data = match (order.out.is_empty(), there.is_empty(), order.room) {
+            (false, true, 0) => Data::Out(&order.out),
+            (true, false, 0) => Data::Out(&there),
+            (true, true, 1..) => Data::In(&mut room),
+            (true, true, 0) => Data::None,
+            _ => return Err(failure(ErrorClass::Invalid, "a SCSI command moves data one way only")),
         };
         Ok(match transport.execute(&order.cdb, data, timeout.saturating_sub(begun.elapsed())) {
             Ok(reply) => {
@@ -149,7 +166,13 @@ mod tests {
     }
 
     fn inquiry() -> ScsiOrder {
-        ScsiOrder { cdb: vec![0x12, 0, 0, 0, 96, 0], out: Vec::new(), room: 96, timeout_ms: 10_000 }
+        ScsiOrder {
+            cdb: vec![0x12, 0, 0, 0, 96, 0],
+            out: Vec::new(),
+            room: 96,
+            timeout_ms: 10_000,
+            there: None,
+        }
     }
 
     fn answered(held: &Held) -> bool {

@@ -4,12 +4,16 @@ use super::too_large;
 use crate::cluster::directory;
 use crate::error::failure;
 use ident::{Connector, Credentials, Role};
-use scsi::{Data, NodeAddress, Peers, Reply, Transport, TransportError};
+use parking_lot::Mutex;
+use scsi::{Data, NodeAddress, Peers, Reply, There, Transport, TransportError};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use types::ErrorClass;
-use wire::{Call, Channel, Failure, MAX_SCSI_DATA, ScsiOrder, ScsiResult};
+use wire::{
+    Call, Channel, DepotCall, DepotDigests, DepotFile, Failure, LentLayout, MAX_FETCH, MAX_SCSI_DATA,
+    ScsiOrder, ScsiResult, ScsiThere,
+};
 
 const PROGRAM: &str = concat!("thermo ", env!("CARGO_PKG_VERSION"));
 /// Longest wait for an answer that no device has a part in.
@@ -91,6 +95,109 @@ impl Line {
     }
 }
 
+/// How long a depot may take to bring bytes: movers that do not answer are given up there before.
+const FETCH_PATIENCE: Duration = Duration::from_secs(30);
+
+/// Why a depot has not done what it was asked.
+pub(crate) enum DepotError {
+    /// It is gone with what it had.
+    Gone(String),
+    /// It could not, and is there still.
+    Failed(String),
+}
+
+/// Memory beside a drive of another node, as this node fills it.
+pub(crate) struct Depot {
+    number: u64,
+    name: String,
+    /// None once it has failed.
+    line: Mutex<Option<Line>>,
+}
+
+impl Depot {
+    /// Makes one of so many bytes.
+    ///
+    /// # Errors
+    /// That node does not answer, or does not make depots.
+    pub fn open(state: &Path, address: &NodeAddress, bytes: u64) -> Result<Self, DepotError> {
+        let line = Line::to(&directory(state), &address.node).map_err(DepotError::Gone)?;
+        let number = uuid::Uuid::new_v4().as_u64_pair().0;
+        let depot = Self { number, name: address.to_string(), line: Mutex::new(Some(line)) };
+        depot.ask(DepotCall::Open { device: address.device.clone(), depot: number, bytes })?;
+        Ok(depot)
+    }
+
+    /// What it is called, which nothing else is.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Whether it is gone.
+    pub fn is_gone(&self) -> bool {
+        self.line.lock().is_none()
+    }
+
+    fn ask(&self, call: DepotCall) -> Result<wire::Reply, DepotError> {
+        let mut line = self.line.lock();
+        let Some(open) = line.as_mut() else { return Err(DepotError::Gone(format!("{}: gone", self.name))) };
+        match open.ask(&Call::Depot(Box::new(call)), FETCH_PATIENCE) {
+            Ok(Ok(reply)) => Ok(reply),
+            Ok(Err(e)) => Err(DepotError::Failed(format!("{}: {}", self.name, e.message))),
+            Err(e) => {
+                *line = None;
+                Err(DepotError::Gone(format!("{}: {e}", self.name)))
+            }
+        }
+    }
+
+    fn done(&self, call: DepotCall) -> Result<(), DepotError> {
+        match self.ask(call)? {
+            wire::Reply::Done => Ok(()),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    fn unexpected(&self, reply: &wire::Reply) -> DepotError {
+        DepotError::Failed(format!("{} answered {reply:?}", self.name))
+    }
+
+    /// Bytes at a place of the stream.
+    pub fn put(&self, mut at: u64, bytes: &[u8]) -> Result<(), DepotError> {
+        for piece in bytes.chunks(MAX_FETCH) {
+            self.done(DepotCall::Put { at, bytes: piece.to_vec() })?;
+            at += piece.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// A file is read there from now on.
+    pub fn file(&self, file: DepotFile) -> Result<(), DepotError> {
+        self.done(DepotCall::File(Box::new(file)))
+    }
+
+    /// With these rights from now on.
+    pub fn rights(&self, lent: LentLayout) -> Result<(), DepotError> {
+        self.done(DepotCall::Rights(Box::new(lent)))
+    }
+
+    /// Has bytes of the file brought to a place of the stream, or only into its digests; how many.
+    pub fn fetch(&self, at: Option<u64>, offset: u64, most: usize) -> Result<usize, DepotError> {
+        let bytes = most.min(MAX_FETCH) as u32;
+        match self.ask(DepotCall::Fetch { at, offset, bytes })? {
+            wire::Reply::Count(got) if got <= bytes.into() => Ok(got as usize),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// Digests of what was fetched.
+    pub fn digests(&self, size: u64) -> Result<DepotDigests, DepotError> {
+        match self.ask(DepotCall::Digests { size })? {
+            wire::Reply::Digests(found) => Ok(*found),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+}
+
 /// A way to a device of another node. A connection that broke is dropped; the next command takes the device anew.
 struct PeerTransport {
     state: PathBuf,
@@ -131,8 +238,9 @@ impl Transport for PeerTransport {
             Data::None => (Vec::new(), 0),
             Data::Out(out) => (out.to_vec(), 0),
             Data::In(room) => (Vec::new(), room.len()),
+            Data::There(_) => (Vec::new(), 0),
         };
-        if out.len() > MAX_SCSI_DATA || room > MAX_SCSI_DATA {
+        if data.len() > MAX_SCSI_DATA {
             return Err(self.refused(too_large()));
         }
         let mut line = match self.line.take() {
@@ -140,7 +248,13 @@ impl Transport for PeerTransport {
             None => self.open()?,
         };
         let timeout_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX).max(1);
-        let order = ScsiOrder { cdb: cdb.to_vec(), out, room: room as u32, timeout_ms };
+        let there = match &data {
+            Data::There(There { depot, at, bytes, sealed }) => {
+                Some(ScsiThere { depot: *depot, at: *at, bytes: *bytes as u32, sealed: *sealed })
+            }
+            _ => None,
+        };
+        let order = ScsiOrder { cdb: cdb.to_vec(), out, room: room as u32, timeout_ms, there };
         let result = match line.ask(&Call::Scsi(Box::new(order)), timeout.saturating_add(GRACE)) {
             Ok(Ok(wire::Reply::Scsi(result))) => *result,
             Ok(Ok(other)) => return Err(self.lost(format!("the node answered {other:?}"))),

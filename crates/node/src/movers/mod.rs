@@ -4,6 +4,7 @@ mod apart;
 mod claims;
 mod copies;
 mod decider;
+mod depots;
 mod folding;
 mod grants;
 mod hurry;

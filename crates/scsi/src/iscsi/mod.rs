@@ -67,6 +67,7 @@ impl IscsiTransport {
 
 impl Transport for IscsiTransport {
     fn execute(&mut self, cdb: &[u8], data: Data<'_>, timeout: Duration) -> Result<Reply, TransportError> {
+        data.must_be_here(&self.name)?;
         let mut session = self.session()?;
         match session.execute(self.address.lun, cdb, data, timeout) {
             Ok(reply) => {

@@ -96,6 +96,7 @@ impl SgTransport {
 
 impl Transport for SgTransport {
     fn execute(&mut self, cdb: &[u8], data: Data<'_>, timeout: Duration) -> Result<Reply, TransportError> {
+        data.must_be_here(&self.name)?;
         let mut open = match self.open.take() {
             Some(open) => open,
             None => self.open()?,

@@ -1,5 +1,6 @@
 //! Which files go into a section, as far as room and limits allow: decided before anything of it is written.
 
+use super::super::buffers::Buffers;
 use super::super::hand::{InHand, Ticket};
 use super::super::source::{Origin, Skip, Source, dataless};
 use super::super::worker::Worker;
@@ -61,6 +62,8 @@ enum Choice {
 pub struct Chooser<'t> {
     pub worker: &'t Worker,
     pub hand: &'t InHand<'t>,
+    /// Where what is chosen goes.
+    pub buffers: &'t Buffers,
     pub limits: Limits,
     pub volume: Barcode,
     pub capacity: u64,
@@ -121,7 +124,7 @@ impl Chooser<'_> {
         node.takes_off(&item, source.from);
         if node.writes.was_wasteful(&item) {
             // Look at all that is needed before it costs more space in vain.
-            source.verify(self.worker, item.ino)?;
+            source.verify(self.worker, item.ino, self.buffers)?;
         }
         let mut extents = Vec::new();
         for range in source.ranges(self.worker) {

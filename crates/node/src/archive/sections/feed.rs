@@ -5,8 +5,10 @@ use super::super::buffers::{Buffer, Buffers};
 use super::super::bytes::FileHash;
 use super::super::hand::{InHand, Ticket};
 use super::super::source::{Skip, Source, halted};
+use super::super::there::Sums;
 use super::super::worker::Worker;
 use super::choose::{Chooser, Chosen, Limits, skipped};
+use catalog::Part;
 use crossbeam_channel::Sender;
 use format::tar::index::{Entry, SectionHead};
 use format::tar::padding;
@@ -41,8 +43,10 @@ pub struct Member {
 /// Nobody listens any more, or the node stops.
 struct Closed;
 
+static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+
 /// Digests of what was read.
-struct Sums {
+struct Made {
     member: Option<Digest>,
     file: Option<Digest>,
 }
@@ -74,6 +78,7 @@ impl<'t> Feeder<'t> {
         let chooser = Chooser {
             worker,
             hand,
+            buffers,
             limits,
             volume: volume.barcode.clone(),
             capacity: volume.capacity,
@@ -176,45 +181,19 @@ impl<'t> Feeder<'t> {
     }
 
     /// The data of a member. Whatever happens, as many bytes follow as were promised.
-    fn data(&mut self, entry: &Entry, chosen: &Chosen) -> Result<Result<Sums, Skip>, Closed> {
+    fn data(&mut self, entry: &Entry, chosen: &Chosen) -> Result<Result<Made, Skip>, Closed> {
         let worker = self.chooser.worker;
-        let mut opened = open(worker, chosen);
-        let mut hash = match &opened {
-            Ok(source) => source.hash(worker, &chosen.item),
-            Err(_) => FileHash::new(),
-        };
-        let last = entry.file.segment_offset + entry.file.segment_length == entry.file.file_size;
-        // A part that moves is not followed by the rest, whose end would show whether all of it is right.
-        if !last
-            && let Ok(source) = &opened
-            && source.moves
-            && let Err(why) = source.verify(worker, chosen.item.ino)
-        {
-            opened = Err(why);
-        }
-        if let Ok(source) = &opened
-            && entry.file.segment_offset > 0
-            && last
-            && let Err(why) = hash_front(worker, source, entry.file.segment_offset, &mut hash)
-        {
-            opened = Err(why);
-        }
-        let mut part = FileHash::new();
+        let mut opened = self.open(entry, chosen);
         for extent in &entry.file.extents {
             let mut at = extent.file_offset;
             let end = extent.file_offset + extent.byte_count;
-            while let (Ok(source), true) = (&opened, at < end) {
-                if self.buffer.room().is_empty() {
+            while let (Ok((source, sums)), true) = (&mut opened, at < end) {
+                if self.buffer.space() == 0 {
                     self.send()?;
                 }
-                let room = self.buffer.room();
-                let want = room.len().min(usize::try_from(end - at).unwrap_or(usize::MAX));
-                match source.read(worker, &mut hash, &mut room[..want], at) {
+                let most = usize::try_from(end - at).unwrap_or(usize::MAX);
+                match source.read(worker, sums, (at, most), (&mut self.buffer, true)) {
                     Ok(got) => {
-                        if !entry_is_whole(entry) {
-                            part.add(at - entry.file.segment_offset, &room[..got]);
-                        }
-                        self.buffer.fill(got);
                         self.chooser.hand.read(got as u64);
                         at += got as u64;
                     }
@@ -226,39 +205,58 @@ impl<'t> Feeder<'t> {
             }
             self.zeros(end - at)?;
         }
-        Ok(opened.and_then(|source| {
+        Ok(opened.and_then(|(source, sums)| {
             halted(worker)?;
             source.unchanged(worker, chosen.item.ino)?;
-            let file = if last { source.digest(worker, &chosen.item, hash)? } else { None };
-            let member = if entry_is_whole(entry) { file } else { part.finish(entry.file.segment_length) };
-            Ok(Sums { member, file })
+            let own = |parts: &[(Part, Digest)]| {
+                parts.iter().find(|(part, _)| *part == part_of(entry)).map(|(_, digest)| *digest)
+            };
+            if !is_last(entry) {
+                return Ok(Made { member: own(&sums.end()?), file: None });
+            }
+            let found = sums.finish(source.size())?;
+            let part = own(&found.parts);
+            let file = source.digest(worker, &chosen.item, found)?;
+            Ok(Made { member: if entry_is_whole(entry) { file } else { part }, file })
         }))
+    }
+
+    /// The object again that the list was made of, and its sums, with what is on other volumes in them where all of it is read then.
+    fn open(&self, entry: &Entry, chosen: &Chosen) -> Result<(Source, Sums), Skip> {
+        let (worker, item) = (self.chooser.worker, &chosen.item);
+        let source = Source::open(worker, item)?;
+        if (source.origin.object, source.origin.stamp) != (chosen.origin.object, chosen.origin.stamp) {
+            return Err(Skip::Later("it changed after it was chosen for a section".into()));
+        }
+        // A part that moves is not followed by the rest, whose end would show whether all of it is right.
+        if !is_last(entry) && source.moves {
+            source.verify(worker, item.ino, self.buffers)?;
+        }
+        let part = (!entry_is_whole(entry)).then(|| part_of(entry));
+        let mut sums = source.sums(worker, item, self.buffers, part);
+        if is_last(entry) && entry.file.segment_offset > 0 {
+            source.read_through(worker, &mut sums, entry.file.segment_offset)?;
+        }
+        Ok((source, sums))
     }
 
     /// Puts bytes into the section.
     fn bytes(&mut self, mut bytes: &[u8]) -> Result<(), Closed> {
         while !bytes.is_empty() {
-            if self.buffer.room().is_empty() {
+            if self.buffer.space() == 0 {
                 self.send()?;
             }
-            let room = self.buffer.room();
-            let n = room.len().min(bytes.len());
-            room[..n].copy_from_slice(&bytes[..n]);
-            self.buffer.fill(n);
-            bytes = &bytes[n..];
+            // Where the buffer is gone nothing comes of the section.
+            let taken = self.buffer.put(bytes).map_err(|_| Closed)?;
+            bytes = &bytes[taken..];
         }
         Ok(())
     }
 
     fn zeros(&mut self, mut count: u64) -> Result<(), Closed> {
         while count > 0 {
-            if self.buffer.room().is_empty() {
-                self.send()?;
-            }
-            let room = self.buffer.room();
-            let n = room.len().min(usize::try_from(count).unwrap_or(usize::MAX));
-            room[..n].fill(0);
-            self.buffer.fill(n);
+            let n = ZEROS.len().min(usize::try_from(count).unwrap_or(usize::MAX));
+            self.bytes(&ZEROS[..n])?;
             count -= n as u64;
         }
         Ok(())
@@ -267,10 +265,11 @@ impl<'t> Feeder<'t> {
     /// Hands over what is gathered.
     fn send(&mut self) -> Result<(), Closed> {
         self.chooser.worker.progress.takes(self.chooser.limits.room, false);
-        if self.buffer.filled().is_empty() {
+        if self.buffer.len() == 0 {
             return Ok(());
         }
-        let bytes = std::mem::replace(&mut self.buffer, self.buffers.take());
+        let next = self.buffers.after(&self.buffer);
+        let bytes = std::mem::replace(&mut self.buffer, next);
         self.put(Fed::Bytes(bytes))
     }
 
@@ -283,25 +282,12 @@ fn entry_is_whole(entry: &Entry) -> bool {
     entry.file.segment_offset == 0 && entry.file.segment_length == entry.file.file_size
 }
 
-/// The object again that the list was made of.
-fn open(worker: &Worker, chosen: &Chosen) -> Result<Source, Skip> {
-    let source = Source::open(worker, &chosen.item)?;
-    if (source.origin.object, source.origin.stamp) == (chosen.origin.object, chosen.origin.stamp) {
-        return Ok(source);
-    }
-    Err(Skip::Later("it changed after it was chosen for a section".into()))
+/// The part of its file that a member is.
+fn part_of(entry: &Entry) -> Part {
+    (entry.file.segment_offset, entry.file.segment_length)
 }
 
-/// Hashes what lies before a segment: on other volumes.
-fn hash_front(worker: &Worker, source: &Source, to: u64, hash: &mut FileHash) -> Result<(), Skip> {
-    let mut buf = vec![0; super::super::source::PIECE];
-    for range in source.ranges(worker) {
-        let range = range?;
-        let mut at = range.start;
-        while at < range.end.min(to) {
-            let want = buf.len().min(usize::try_from(range.end.min(to) - at).unwrap_or(usize::MAX));
-            at += source.read(worker, hash, &mut buf[..want], at)? as u64;
-        }
-    }
-    Ok(())
+/// Whether a member has the end of its file.
+fn is_last(entry: &Entry) -> bool {
+    entry.file.segment_offset + entry.file.segment_length == entry.file.file_size
 }

@@ -54,9 +54,8 @@ pub fn migrate(
     let barcode = &volume.barcode.clone();
     let point = SectionPoint::from(&volume);
     let limits = limits(worker, mounted, &volume, &point)?;
-    let config = &worker.node.config;
     let hand = InHand::new(&worker.node.writes, pool);
-    let buffers = Buffers::of_drive(config, volume.block_size as usize);
+    let buffers = Buffers::to_write(worker, volume.block_size as usize);
     let recorder = Recorder::new(worker, barcode, &hand);
     let origin = super::index::origin(worker, &volume).map_err(|e| ours(barcode, "writing a section", e))?;
     std::thread::scope(|scope| {
@@ -137,11 +136,11 @@ impl Turn<'_> {
         let (first_block, mut written) = (writer.first_data(), 0);
         loop {
             match self.fed.recv().unwrap_or(Fed::Over(None)) {
-                Fed::Bytes(bytes) => {
-                    if writer.write(bytes.filled())? == Room::Full {
+                Fed::Bytes(mut bytes) => {
+                    let count = bytes.len() as u64;
+                    if writer.write_load(bytes.load(bytes.len()))? == Room::Full {
                         return Ok(false);
                     }
-                    let count = bytes.filled().len() as u64;
                     self.worker.progress.bytes.fetch_add(count, Ordering::Relaxed);
                     written += count;
                 }

@@ -1,14 +1,16 @@
-//! Connections to the movers of the cluster: one channel for each target serves all files of a mount, or of a connection of a program's session.
+//! Connections to the movers of the cluster by the rights that the metadata service gives: one channel for each target serves all files of a mount, of a
+//! connection of a program's session, or of a drive's host.
 
+use crate::{Column, Columns};
 use data::{CAPABILITY_LEN, Capability, CapabilityKey, Channel, Link, Terms};
+use layout::{Component, Layout, Redundancy};
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use stripe::{Column, Columns};
 use types::TargetId;
-use wire::{ColumnAccess, PartAccess};
+use wire::{ColumnAccess, LentPart, PartAccess};
 
 /// How long a request waits for a mover that does not answer, where nobody else has the bytes.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -18,7 +20,7 @@ const QUICK_PATIENCE: Duration = Duration::from_secs(2);
 const WINDOW: usize = 16 << 20;
 
 /// What is open.
-pub(crate) struct Ways {
+pub struct Ways {
     patience: Duration,
     /// Numbers of channels: a mover knows by them, and by the client, what it has done already.
     next: Arc<AtomicU64>,
@@ -42,20 +44,17 @@ impl Default for Ways {
 
 impl Ways {
     /// Further connections of one client.
-    pub(crate) fn more(&self) -> Self {
+    pub fn more(&self) -> Self {
         Self { patience: self.patience, next: self.next.clone(), all: Mutex::default() }
     }
 
     /// The same, for what can be read elsewhere if a mover does not answer.
-    pub(crate) fn quick(&self) -> Self {
+    pub fn quick(&self) -> Self {
         Self { patience: QUICK_PATIENCE, ..self.more() }
     }
 
     /// The columns of the parts of a file, with the rights to them; none where there is no right.
-    pub(crate) fn columns<'a>(
-        &self,
-        parts: impl IntoIterator<Item = &'a PartAccess>,
-    ) -> Result<Columns, String> {
+    pub fn columns<'a>(&self, parts: impl IntoIterator<Item = &'a PartAccess>) -> Result<Columns, String> {
         let column = |access: &ColumnAccess| {
             if access.capability.is_empty() {
                 return Ok(None);
@@ -98,6 +97,31 @@ impl Ways {
         let channel = Arc::new(opened.map_err(|e| format!("target {}: {e}", access.target))?);
         all.insert(access.target, Way { channel: channel.clone(), client: capability.client, addresses });
         Ok(channel)
+    }
+}
+
+/// The layout of a file of these parts.
+pub fn layout_of<'a>(parts: impl Iterator<Item = (&'a PartAccess, Redundancy)>) -> Layout {
+    let mut end = 0;
+    let component = |(part, redundancy): (&PartAccess, Redundancy)| Component {
+        range: std::mem::replace(&mut end, part.end)..part.end,
+        unit_bytes: part.unit_bytes,
+        redundancy,
+        base: part.object,
+        targets: part.columns.iter().map(|column| column.target).collect(),
+    };
+    Layout { generation: 1, components: parts.map(component).collect() }
+}
+
+/// How a part that is lent is kept.
+pub fn redundancy(part: &LentPart) -> Redundancy {
+    match (part.parity, part.copies) {
+        (0, ..=1) => Redundancy::None,
+        (0, copies) => Redundancy::Mirror { copies },
+        (parity, _) => {
+            let data = part.access.columns.len().saturating_sub(parity.into());
+            Redundancy::Coded { data: u8::try_from(data).unwrap_or(u8::MAX), parity }
+        }
     }
 }
 

@@ -1,0 +1,132 @@
+//! A drive at another host gets what lies on targets straight from their movers: none of it passes through the node with the names.
+
+use e2e::cluster::{configure, join, node, up, words};
+use e2e::{Bed, can_mount, noise};
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+use vtl::{Library, Server, VtlConfig, serve};
+
+/// A first node with the robot and no targets, a second with the only drive and a target, a third with a target. Volumes of pool `second` are without partitions.
+struct Hall {
+    beds: [Bed; 3],
+    library: Arc<Library>,
+    _servers: [Server; 2],
+}
+
+impl Hall {
+    fn new() -> Self {
+        let beds = [Bed::new(""), Bed::new(""), node()];
+        let config = VtlConfig {
+            drives: 1,
+            capacity_bytes: 256 << 20,
+            serial: "HALLB001".into(),
+            ..VtlConfig::new(beds[0].path("hall"))
+        };
+        let library = Library::open(config).unwrap();
+        let servers = ["here", "there"].map(|host| serve(library.clone(), &beds[0].path(host)).unwrap());
+        for bed in &beds[..2] {
+            configure(bed, "");
+        }
+        let drive = beds[0].path("there/drive0.sock");
+        let given =
+            format!("[[devices]]\nname = \"drive0\"\ndevice = \"unix:{}\"\nnode = 1\n", drive.display());
+        change(&beds[1], |text| text + &given);
+        change(&beds[0], |text| {
+            let (before, _) = text.split_once("[[targets]]").expect("its target");
+            format!("{before}[tape]\nidle_unmount_s = 1\ndrive_retry_s = 1\n")
+        });
+        beds[..2].iter().for_each(Bed::up);
+        beds[0].ok(["cluster", "init", "--name", "first"]);
+        join(&beds[0], &beds[1], "second");
+        join(&beds[0], &beds[2], "third");
+        beds[0].wait("two targets", || up(&beds[0]) == [2, 3]);
+        beds[0].ok(["down"]);
+        let text = fs::read_to_string(beds[1].state().join("config.toml")).unwrap();
+        let at_second = text.split("listen = \"").nth(1).and_then(|rest| rest.split('"').next()).unwrap();
+        let there = format!("thermo://{at_second}");
+        let changer = format!("unix:{}", beds[0].path("here/changer.sock").display());
+        beds[0].json(["library", "discover", "--write", "--only", &changer, &there]);
+        beds[0].up();
+        beds[0].ok(["pool", "set", "second", "--format", "ansi-tar"]);
+        Self { beds, library, _servers: servers }
+    }
+
+    /// A directory at the mount of the first node.
+    fn directory(&self, name: &str, layout: &str) -> PathBuf {
+        let first = &self.beds[0];
+        if !first.mount().join("..").join("mounted").exists() {
+            first.ok([std::ffi::OsStr::new("mount"), first.mount().as_os_str()]);
+            fs::write(first.mount().join("..").join("mounted"), "").unwrap();
+        }
+        let dir = first.mount().join(name);
+        fs::create_dir(&dir).unwrap();
+        first.ok(words("layout set", &dir, layout));
+        dir
+    }
+
+    /// Bytes that the drive got straight from movers, and from the first node, as its log tells.
+    fn moved(&self) -> (u64, u64) {
+        let log = fs::read_to_string(self.beds[0].state().join("thermo.log")).unwrap();
+        let told = log.lines().filter_map(|line| line.split_once(" bytes straight from movers, "));
+        told.fold((0, 0), |(straight, through), (before, after)| {
+            let number = |word: Option<&str>| word.expect("a number").parse::<u64>().expect("a number");
+            (straight + number(before.rsplit(' ').next()), through + number(after.split(' ').next()))
+        })
+    }
+}
+
+fn change(bed: &Bed, to: impl Fn(String) -> String) {
+    let path = bed.state().join("config.toml");
+    fs::write(&path, to(fs::read_to_string(&path).unwrap())).unwrap();
+}
+
+#[test]
+fn files_on_targets_go_straight_to_a_drive_of_another_host_in_both_formats() {
+    if !can_mount("bytes straight to a drive") {
+        return;
+    }
+    let hall = Hall::new();
+    let first = &hall.beds[0];
+    let dirs = [
+        hall.directory("striped", "--stripes 2 --stripe-size 64KiB"),
+        hall.directory("copies", "--copies 2"),
+    ];
+    let mut files = Vec::new();
+    for (n, dir) in (0..).zip(&dirs) {
+        files.push((dir.join("large"), noise(n, 21_000_001)));
+        files.push((dir.join("empty"), Vec::new()));
+        files.extend((0..20).map(|k| (dir.join(format!("small{k}")), noise(100 * n + k, 3000 + k as usize))));
+    }
+    files.push((first.mount().join("near"), noise(7, 300_000)));
+    for (path, bytes) in &files {
+        fs::write(path, bytes).unwrap();
+    }
+    // A hole that no target has anything of, and one at the end.
+    let sparse = dirs[0].join("sparse");
+    let file = fs::File::create(&sparse).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, &noise(9, 100_000), 5_000_000).unwrap();
+    file.set_len(9_000_000).unwrap();
+    drop(file);
+    let mut bytes = vec![0; 9_000_000];
+    bytes[5_000_000..5_100_000].copy_from_slice(&noise(9, 100_000));
+    files.push((sparse, bytes));
+    for (path, bytes) in &files {
+        first.wait("its close", || {
+            first.json(words("stat", path, ""))[0]["file"]["stamp"]["size"] == bytes.len()
+        });
+    }
+    first.ok(["migrate", "--wait", "--recursive", "tc:/"]);
+    first.ok(["purge", "--wait", "--recursive", "tc:/"]);
+    first.ok(["stage", "--wait", "--recursive", "tc:/"]);
+    for (path, bytes) in &files {
+        assert!(fs::read(path).unwrap() == *bytes, "{} from tape", path.display());
+    }
+    let (straight, through) = hall.moved();
+    let large = 2 * (2 * 21_000_001 + 9_000_000);
+    assert!(straight >= large, "{straight} of {large} bytes straight, {through} through the first node");
+    assert!(through < 2_500_000, "{through} bytes through the first node");
+    assert!(hall.library.stats(0).unwrap().loads > 0);
+    first.ok(["check", "--tapes", "--deep"]);
+    first.ok(["down"]);
+}

@@ -1,0 +1,292 @@
+//! Depots: memory beside a device of this host, for the stream of bytes that another node has its drive write. What lies on disk targets comes
+//! straight from their movers, with rights that the other node gives, and its digests are made here: it does not pass through that node.
+
+use super::{Given, GivenDevice};
+use crate::archive::FileHash;
+use crate::error::failure;
+use crossbeam_channel::{Receiver, bounded};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use stripe::{Striped, Ways, layout_of, redundancy};
+use types::{ErrorClass, MemberId};
+use wire::{
+    DepotCall, DepotDigests, DepotFile, Failure, LentLayout, MAX_DEPOT, MAX_DIGESTS, MAX_FETCH, Reply,
+};
+
+/// A file is read in pieces of this size (bytes), from all its columns at once, one piece ahead.
+const AHEAD: u64 = 4 << 20;
+
+/// The newest bytes of a stream.
+struct Ring {
+    bytes: Vec<u8>,
+    /// The stream is there from here ...
+    from: u64,
+    /// ... to here.
+    end: u64,
+}
+
+impl Ring {
+    fn new(bytes: u64) -> Option<Self> {
+        let bytes = usize::try_from(bytes).ok().filter(|n| (1..=MAX_DEPOT as usize).contains(n))?;
+        Some(Self { bytes: vec![0; bytes], from: 0, end: 0 })
+    }
+
+    /// Bytes at a place behind or within what is there.
+    fn put(&mut self, at: u64, bytes: &[u8]) -> bool {
+        let end = at.checked_add(bytes.len() as u64);
+        let Some(end) =
+            end.filter(|_| (self.from..=self.end).contains(&at) && bytes.len() <= self.bytes.len())
+        else {
+            return false;
+        };
+        let size = self.bytes.len();
+        let start = (at % size as u64) as usize;
+        let (now, wrapped) = bytes.split_at(bytes.len().min(size - start));
+        self.bytes[start..start + now.len()].copy_from_slice(now);
+        self.bytes[..wrapped.len()].copy_from_slice(wrapped);
+        (self.from, self.end) = (self.from.max(end.saturating_sub(size as u64)), end);
+        true
+    }
+
+    /// Bytes that are there; None: not all are.
+    fn get(&self, at: u64, bytes: usize) -> Option<Vec<u8>> {
+        at.checked_add(bytes as u64).filter(|end| self.from <= at && *end <= self.end)?;
+        let size = self.bytes.len();
+        let start = (at % size as u64) as usize;
+        let now = bytes.min(size - start);
+        Some([&self.bytes[start..start + now], &self.bytes[..bytes - now]].concat())
+    }
+}
+
+/// What lies beside a device.
+pub(super) struct Depot {
+    number: u64,
+    ring: Mutex<Ring>,
+}
+
+impl GivenDevice {
+    /// Bytes from its depot, with their sum behind them if that is wanted.
+    pub(super) fn out_of_depot(&self, there: &wire::ScsiThere) -> Result<Vec<u8>, String> {
+        let depot = self.depot.lock().clone().filter(|depot| depot.number == there.depot);
+        let depot =
+            depot.ok_or_else(|| format!("depot {:x} of device {} is gone", there.depot, self.name))?;
+        let found = depot.ring.lock().get(there.at, there.bytes as usize);
+        let mut bytes = found
+            .ok_or_else(|| format!("bytes at {} are not in the depot of device {}", there.at, self.name))?;
+        if there.sealed {
+            bytes.extend(crc32c::crc32c(&bytes).to_le_bytes());
+        }
+        Ok(bytes)
+    }
+}
+
+/// Where the stream of one connection comes from.
+pub(crate) struct Filling {
+    device: Arc<GivenDevice>,
+    depot: Arc<Depot>,
+    ways: Ways,
+    file: Option<Reading>,
+}
+
+impl Drop for Filling {
+    fn drop(&mut self) {
+        let mut depot = self.device.depot.lock();
+        if depot.as_ref().is_some_and(|depot| Arc::ptr_eq(depot, &self.depot)) {
+            *depot = None;
+        }
+    }
+}
+
+/// A file that is read from its targets.
+struct Reading {
+    striped: Arc<Striped>,
+    length: u64,
+    hash: FileHash,
+    ahead: Option<Ahead>,
+}
+
+/// What was read of a file before it was asked for.
+struct Ahead {
+    /// Offset of the piece that is being handed out.
+    at: u64,
+    piece: Vec<u8>,
+    next: Receiver<Result<Vec<u8>, String>>,
+}
+
+impl Ahead {
+    /// Reads a file from here on.
+    fn begin(striped: Arc<Striped>, from: u64, length: u64) -> Result<Self, String> {
+        let (give, next) = bounded(1);
+        if length.saturating_sub(from) <= AHEAD {
+            let piece = piece(&striped, from, length)?;
+            return Ok(Self { at: from, piece, next });
+        }
+        let read = move || {
+            let mut at = from;
+            while at < length {
+                let found = piece(&striped, at, length);
+                at += AHEAD;
+                if give.send(found).is_err() {
+                    break;
+                }
+            }
+        };
+        std::thread::Builder::new().name("depot-ahead".into()).spawn(read).map_err(|e| e.to_string())?;
+        Ok(Self { at: from, piece: Vec::new(), next })
+    }
+
+    /// Bytes at this offset, as far as the piece goes; None: they are not what comes next.
+    fn take(&mut self, offset: u64, most: usize) -> Result<Option<&[u8]>, String> {
+        if offset == self.at + self.piece.len() as u64
+            && let Ok(piece) = self.next.recv()
+        {
+            (self.at, self.piece) = (offset, piece?);
+        }
+        let Some(start) = offset.checked_sub(self.at).filter(|start| *start < self.piece.len() as u64) else {
+            return Ok(None);
+        };
+        let rest = &self.piece[start as usize..];
+        Ok(Some(&rest[..rest.len().min(most)]))
+    }
+}
+
+/// A piece of a file of that length. Behind what the targets have, it is a hole.
+fn piece(striped: &Striped, from: u64, length: u64) -> Result<Vec<u8>, String> {
+    let mut bytes = vec![0; (length - from).min(AHEAD) as usize];
+    let got = striped.read_at(from, &mut bytes).map_err(|e| e.to_string())?;
+    bytes[got..].fill(0);
+    Ok(bytes)
+}
+
+impl Reading {
+    fn new(ways: &Ways, file: &DepotFile) -> Result<Self, String> {
+        let hash = FileHash::new().with_parts(file.parts.iter().copied());
+        Ok(Self { striped: opened(ways, &file.lent)?, length: file.lent.length, hash, ahead: None })
+    }
+
+    /// Hands `to` the bytes at an offset, and hashes them.
+    fn fetch(
+        &mut self,
+        offset: u64,
+        most: usize,
+        to: impl FnOnce(&[u8]) -> Result<(), Failure>,
+    ) -> Result<u64, Failure> {
+        let fail =
+            |why: String| failure(ErrorClass::Retry, format!("reading the file from its targets: {why}"));
+        if offset >= self.length {
+            return Ok(0);
+        }
+        let follows = match &mut self.ahead {
+            Some(ahead) => ahead.take(offset, most).map(|found| found.is_some()),
+            None => Ok(false),
+        };
+        // What failed once is asked again.
+        if !follows.inspect_err(|_| self.ahead = None).map_err(fail)? {
+            self.ahead = Some(Ahead::begin(self.striped.clone(), offset, self.length).map_err(fail)?);
+        }
+        let found = self.ahead.as_mut().map(|ahead| ahead.take(offset, most)).transpose();
+        let Some(bytes) = found.map_err(fail)?.flatten() else {
+            return Err(fail("nothing came".into()));
+        };
+        to(bytes)?;
+        self.hash.add(offset, bytes);
+        Ok(bytes.len() as u64)
+    }
+
+    fn digests(mut self, size: u64) -> DepotDigests {
+        let parts = self.hash.take_parts().into_iter().map(|((at, length), digest)| (at, length, digest));
+        DepotDigests { parts: parts.collect(), whole: self.hash.finish(size) }
+    }
+}
+
+fn opened(ways: &Ways, lent: &LentLayout) -> Result<Arc<Striped>, String> {
+    let columns = ways.columns(lent.parts.iter().map(|part| &part.access))?;
+    let layout = layout_of(lent.parts.iter().map(|part| (&part.access, redundancy(part))));
+    let striped = Striped::open_with(layout, columns, None).map_err(|e| e.to_string())?.quiet();
+    for ((component, column), way) in striped.ways() {
+        if way.channel.is_away() {
+            striped.put_aside(component, column);
+        }
+    }
+    Ok(Arc::new(striped))
+}
+
+impl Given {
+    /// Makes a depot beside a device that a node may use.
+    pub fn open_depot(&self, who: MemberId, name: &str, depot: u64, bytes: u64) -> Result<Filling, Failure> {
+        let device = self.device(who, name)?;
+        let ring = Ring::new(bytes).ok_or_else(|| {
+            failure(ErrorClass::Invalid, format!("a depot has 1 to {MAX_DEPOT} bytes, not {bytes}"))
+        })?;
+        let depot = Arc::new(Depot { number: depot, ring: Mutex::new(ring) });
+        *device.depot.lock() = Some(depot.clone());
+        // Whoever asks can read elsewhere if a mover does not answer here.
+        Ok(Filling { device, depot, ways: Ways::default().quick(), file: None })
+    }
+}
+
+impl Filling {
+    /// Does what is asked of a depot that is open.
+    pub fn answer(&mut self, call: DepotCall) -> Result<Reply, Failure> {
+        let invalid = |why: &str| failure(ErrorClass::Invalid, why);
+        let fail = |why: String| failure(ErrorClass::Retry, why);
+        match call {
+            DepotCall::Open { .. } => Err(invalid("this connection has a depot already")),
+            DepotCall::Put { at, bytes } => self.put(at, &bytes).map(|()| Reply::Done),
+            DepotCall::File(file) if file.parts.len() > MAX_DIGESTS => Err(invalid("too many parts")),
+            DepotCall::File(file) => {
+                self.file = None;
+                self.file = Some(Reading::new(&self.ways, &file).map_err(fail)?);
+                Ok(Reply::Done)
+            }
+            DepotCall::Rights(lent) => {
+                let file = self.file.as_mut().ok_or_else(|| invalid("no file is being read"))?;
+                file.striped = opened(&self.ways, &lent).map_err(fail)?;
+                Ok(Reply::Done)
+            }
+            DepotCall::Fetch { at, offset, bytes } => {
+                let most = Some(bytes as usize).filter(|n| (1..=MAX_FETCH).contains(n));
+                let most = most.ok_or_else(|| invalid("a fetch of no or too many bytes"))?;
+                let mut file = self.file.take().ok_or_else(|| invalid("no file is being read"))?;
+                let got = file.fetch(offset, most, |bytes| at.map_or(Ok(()), |at| self.put(at, bytes)));
+                self.file = Some(file);
+                got.map(Reply::Count)
+            }
+            DepotCall::Digests { size } => {
+                let file = self.file.take().ok_or_else(|| invalid("no file is being read"))?;
+                Ok(Reply::Digests(Box::new(file.digests(size))))
+            }
+        }
+    }
+
+    fn put(&self, at: u64, bytes: &[u8]) -> Result<(), Failure> {
+        if self.depot.ring.lock().put(at, bytes) {
+            return Ok(());
+        }
+        let why = format!("{} bytes at {at} of a stream do not follow what the depot has", bytes.len());
+        Err(failure(ErrorClass::Invalid, why))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ring_has_the_newest_bytes_of_its_stream_and_gives_no_others() {
+        let mut ring = Ring::new(10).unwrap();
+        assert!(ring.put(0, b"01234567") && ring.put(8, b"89ab"));
+        assert_eq!(ring.get(2, 10).unwrap(), b"23456789ab");
+        assert!(ring.get(1, 2).is_none(), "it is overwritten");
+        assert!(ring.get(11, 2).is_none(), "it has not come");
+        assert!(ring.get(u64::MAX, 1).is_none() && !ring.put(u64::MAX, b"x"));
+        assert!(!ring.put(13, b"x"), "a gap");
+        assert!(!ring.put(1, b"x"), "it is gone");
+        assert!(!ring.put(12, b"0123456789a"), "larger than it");
+        // The end was taken back.
+        assert!(ring.put(9, b"XY"));
+        assert_eq!((ring.get(8, 3).unwrap().as_slice(), ring.get(8, 4)), (&b"8XY"[..], None));
+        assert!(ring.get(2, 1).is_some(), "it was not overwritten");
+        assert!(Ring::new(0).is_none() && Ring::new(MAX_DEPOT + 1).is_none());
+    }
+}

@@ -1,0 +1,67 @@
+//! Rights to read a file at its targets for the host of a drive that writes it to tape: its bytes go there straight.
+
+use super::Grantee;
+use super::lent::{ENDED, Noted, TERM};
+use crate::Node;
+use crate::clock::Moment;
+use crate::error::fs_error;
+use data::Rights;
+use std::time::Duration;
+use types::api::FsResult;
+use types::*;
+use wire::{LentLayout, LentPart};
+
+/// How long a right to read a file without copies stands.
+const LIFE: Duration = Duration::from_secs(600);
+/// A file with copies or parity that has fewer bytes is read by the node: to lend it is a durable change of the catalogue.
+const LITTLE: u64 = 1 << 20;
+
+impl Node {
+    /// Where a file on targets can be read that nobody has open for writing, and the right to do so. None: it is to be read by the node.
+    pub(crate) fn lend_to_depot(
+        &self,
+        ino: Ino,
+        object: ObjectId,
+        length: u64,
+        depot: u64,
+    ) -> FsResult<Option<LentLayout>> {
+        let grantee = Grantee { client: depot, uid: 0 };
+        let read = || self.catalog.far(object).map_err(|e| fs_error("layout", &e));
+        let (far, open) = self.movers.claims.look(object, false, read);
+        let Some(far) = far?.filter(|_| open) else { return Ok(None) };
+        if !far.rule().is_redundant() {
+            if !far.stale.is_empty() {
+                return Ok(None);
+            }
+            let life = (crate::now(), LIFE);
+            let Ok(accesses) = self.accesses(ino, &far, Rights::READ, grantee, life) else { return Ok(None) };
+            let part = |access| LentPart { access, copies: 1, parity: 0 };
+            let parts = accesses.into_iter().map(part).collect();
+            return Ok(Some(LentLayout { length, term_ms: LIFE.as_millis() as u32, parts }));
+        }
+        if length < LITTLE {
+            return Ok(None);
+        }
+        let (begun, issued, down) = (Moment::now(), crate::now(), self.movers.down());
+        let note = || self.movers.lent.note_far(object, begun + ENDED, &down, read);
+        let Some((number, new, far)) = self.movers.claims.unless_claimed(object, note).transpose()?.flatten()
+        else {
+            return Ok(None);
+        };
+        // Whoever opens it for writing from now on ends what was noted; who had done so before is seen here.
+        let written = self.is_being_written(ino) || self.catalog.is_writing(ino).unwrap_or(true);
+        if written {
+            self.movers.lent.not_given(object, number);
+            return Ok(None);
+        }
+        let noted = Noted { number, new, far, length };
+        self.hand_out(ino, object, noted, &down, (Rights::READ, grantee, issued))
+    }
+
+    /// How long what was lent at most stands: half of it may pass before it is lent again.
+    pub(crate) fn lent_again_after(lent: &LentLayout) -> Duration {
+        Duration::from_millis(lent.term_ms.into()) / 2
+    }
+}
+
+const _: () = assert!(TERM.as_secs() < LIFE.as_secs());
