@@ -58,9 +58,11 @@ pub enum Data<'a> {
     Out(&'a [u8]),
     /// To the device, from memory at its host: only a transport to a device of another node carries it, others refuse it.
     There(There),
+    /// From the device into memory at its host, at most so many bytes; the same holds. With `sealed` the sum behind them is checked there and left out.
+    Keep(There),
 }
 
-/// Bytes at the host of a device of another node, where they were brought without passing through here.
+/// Bytes at the host of a device of another node, which do not pass through here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct There {
     /// Which memory.
@@ -69,7 +71,7 @@ pub struct There {
     pub at: u64,
     /// How many.
     pub bytes: usize,
-    /// The host puts their CRC-32C behind them.
+    /// Their CRC-32C is behind them, as the device knows them.
     pub sealed: bool,
 }
 
@@ -77,7 +79,7 @@ pub struct There {
 const SEAL: usize = 4;
 
 impl There {
-    /// Bytes that the device gets.
+    /// Bytes that the device gets or gives.
     pub fn len(&self) -> usize {
         self.bytes + if self.sealed { SEAL } else { 0 }
     }
@@ -95,7 +97,7 @@ impl Data<'_> {
             Data::None => 0,
             Data::In(room) => room.len(),
             Data::Out(bytes) => bytes.len(),
-            Data::There(there) => there.len(),
+            Data::There(there) | Data::Keep(there) => there.len(),
         }
     }
 
@@ -109,7 +111,7 @@ impl Data<'_> {
     /// # Errors
     /// `Refused`: the bytes are at another node's host.
     pub fn must_be_here(&self, device: &str) -> std::result::Result<(), TransportError> {
-        if !matches!(self, Data::There(_)) {
+        if !matches!(self, Data::There(_) | Data::Keep(_)) {
             return Ok(());
         }
         let detail = "its bytes are at another host, and it is not; report this".to_owned();
@@ -151,6 +153,12 @@ pub enum TransportError {
         device: String,
         /// What the system said.
         detail: String,
+    },
+    /// What the device gave was changed on its way to its host: nothing of it was kept.
+    #[error("{device}: a record came without its sum")]
+    Garbled {
+        /// Device by its name or path.
+        device: String,
     },
     /// This machine did not send the command: no permission, too much data, a missing library.
     #[error("{device}: {detail}")]

@@ -179,7 +179,7 @@ fn exchange(mut stream: &UnixStream, cdb: &[u8], data: Data<'_>, timeout: Durati
     stream.set_read_timeout(timeout)?;
     stream.set_write_timeout(timeout)?;
     let (out, room): (&[u8], &mut [u8]) = match data {
-        Data::None | Data::There(_) => (&[], &mut []),
+        Data::None | Data::There(_) | Data::Keep(_) => (&[], &mut []),
         Data::Out(out) => (out, &mut []),
         Data::In(room) => (&[], room),
     };

@@ -132,27 +132,51 @@ impl Ssc {
     /// bytes of it are used). SILI stays off, so a record that does not fit is never cut silently.
     pub fn read(&mut self, buf: &mut [u8]) -> Result<ReadOutcome> {
         let asked = buf.len().min(0xFF_FFFF);
+        self.get(asked, Data::In(&mut buf[..asked])).map(|(found, _)| found)
+    }
+
+    /// The same into memory at the device's host. What it keeps there of a record is as long as this says, without its sum.
+    pub fn read_there(&mut self, place: There) -> Result<ReadOutcome> {
+        let seal = place.len() - place.bytes;
+        let (found, kept) = self.get(place.len(), Data::Keep(place))?;
+        if let ReadOutcome::Record { bytes } = found
+            && bytes != kept
+        {
+            let detail = format!("READ: {kept} bytes of a record of {bytes} arrived");
+            return Err(TransportError::Lost { device: self.name().to_owned(), detail }.into());
+        }
+        Ok(match found {
+            ReadOutcome::Record { bytes } => ReadOutcome::Record { bytes: bytes.saturating_sub(seal) },
+            ReadOutcome::TooLong { length } => {
+                ReadOutcome::TooLong { length: length.map(|n| n.saturating_sub(seal as u64)) }
+            }
+            other => other,
+        })
+    }
+
+    /// What was found, and how many bytes were transferred.
+    fn get(&mut self, asked: usize, room: Data<'_>) -> Result<(ReadOutcome, usize)> {
         let len = (asked as u32).to_be_bytes();
         let cdb = [opcode::READ_6, 0, len[1], len[2], len[3], 0];
-        let done = self.run("READ", &cdb, Data::In(&mut buf[..asked]), timeout::TRANSFER)?;
-        let Some(sense) = done.sense else { return Ok(ReadOutcome::Record { bytes: done.transferred }) };
+        let done = self.run("READ", &cdb, room, timeout::TRANSFER)?;
+        let kept = done.transferred;
+        let Some(sense) = done.sense else { return Ok((ReadOutcome::Record { bytes: kept }, kept)) };
         if sense.deferred {
             return Err(self.check("READ", sense));
         }
-        match sense.key {
-            SenseKey::NoSense | SenseKey::RecoveredError if sense.filemark => Ok(ReadOutcome::Filemark),
-            SenseKey::BlankCheck => Ok(ReadOutcome::EndOfData),
+        let found = match sense.key {
+            SenseKey::NoSense | SenseKey::RecoveredError if sense.filemark => ReadOutcome::Filemark,
+            SenseKey::BlankCheck => ReadOutcome::EndOfData,
             SenseKey::NoSense | SenseKey::RecoveredError if sense.ili => match sense.information {
                 Some(short) if (0..=asked as i64).contains(&short) => {
-                    Ok(ReadOutcome::Record { bytes: asked - short as usize })
+                    ReadOutcome::Record { bytes: asked - short as usize }
                 }
-                over => Ok(ReadOutcome::TooLong { length: over.map(|n| asked as u64 + n.unsigned_abs()) }),
+                over => ReadOutcome::TooLong { length: over.map(|n| asked as u64 + n.unsigned_abs()) },
             },
-            SenseKey::NoSense | SenseKey::RecoveredError => {
-                Ok(ReadOutcome::Record { bytes: done.transferred })
-            }
-            _ => Err(self.check("READ", sense)),
-        }
+            SenseKey::NoSense | SenseKey::RecoveredError => ReadOutcome::Record { bytes: kept },
+            _ => return Err(self.check("READ", sense)),
+        };
+        Ok((found, kept))
     }
 
     /// WRITE(6) of one record of up to 2^24-1 bytes in variable block mode; a record of which a part did not arrive is an error. GOOD means "in the drive's buffer": only a

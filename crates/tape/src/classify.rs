@@ -81,7 +81,9 @@ pub(crate) fn explain(error: &ScsiError, device: Device) -> (Failure, String) {
 fn without_sense(error: &ScsiError, device: Device) -> Verdict {
     let when = match error {
         ScsiError::Status { status: 0x18, .. } => When::Status(0x18),
-        ScsiError::Transport(TransportError::Timeout { .. } | TransportError::Lost { .. }) => When::NoAnswer,
+        ScsiError::Transport(
+            TransportError::Timeout { .. } | TransportError::Lost { .. } | TransportError::Garbled { .. },
+        ) => When::NoAnswer,
         ScsiError::Transport(TransportError::Refused { .. }) => When::NotSent,
         ScsiError::PositionUnknown { .. } => When::PositionUnknown,
         _ => When::Nonsense,

@@ -4,7 +4,7 @@
 use crate::classify::{Device, Verdict, classify, explain};
 use crate::fence::Claim;
 use crate::{Blame, Fault, Result, TapeError};
-use scsi::{ReadOutcome, ScsiError, Sense, SenseKey, Ssc, WriteOutcome};
+use scsi::{ReadOutcome, ScsiError, Sense, SenseKey, Ssc, There, WriteOutcome};
 use types::Barcode;
 
 /// How often a command is sent again after unit attentions that change nothing.
@@ -245,13 +245,25 @@ impl Head {
 
     /// Reads the next object. A record that does not fit into `buffer` is an error.
     pub fn read(&mut self, buffer: &mut [u8]) -> Result<Item> {
-        match self.read_any(buffer)? {
+        let found = self.read_any(buffer)?;
+        self.item(found, buffer.len())
+    }
+
+    /// Reads the next object into memory at the drive's host, where it may have that many bytes.
+    pub fn read_there(&mut self, place: There) -> Result<Item> {
+        let found = self.read_record_there(place)?;
+        self.passed(&found);
+        self.item(found, place.bytes)
+    }
+
+    fn item(&mut self, found: ReadOutcome, room: usize) -> Result<Item> {
+        match found {
             ReadOutcome::Record { bytes } => Ok(Item::Record(bytes)),
             ReadOutcome::Filemark => Ok(Item::Filemark),
             ReadOutcome::EndOfData => Ok(Item::EndOfData),
             ReadOutcome::TooLong { length } => {
                 let length = length.map_or("unknown".to_owned(), |n| n.to_string());
-                let what = format!("the record's length ({length} bytes) exceeds {} bytes", buffer.len());
+                let what = format!("the record's length ({length} bytes) exceeds {room} bytes");
                 Err(self.bad_record("reading", what))
             }
         }
@@ -260,12 +272,16 @@ impl Head {
     /// Reads the next object. Behind a record that does not fit into `buffer` the position is not known.
     pub fn read_any(&mut self, buffer: &mut [u8]) -> Result<ReadOutcome> {
         let found = self.read_record(buffer)?;
+        self.passed(&found);
+        Ok(found)
+    }
+
+    fn passed(&mut self, found: &ReadOutcome) {
         match found {
             ReadOutcome::Record { .. } | ReadOutcome::Filemark => self.advance(1),
             ReadOutcome::TooLong { .. } => self.at = None,
             ReadOutcome::EndOfData => {}
         }
-        Ok(found)
     }
 
     /// What is on the medium is not what was recorded.

@@ -6,7 +6,7 @@ use crate::layout::DATA_PARTITION;
 use crate::tail::Tail;
 use crate::{Blame, Drive, Fault, LabelState, Result, Unloaded, alert, coherency, label};
 use format::ltfs::label::LtfsLabel;
-use scsi::{Ssc, TapeCapacity};
+use scsi::{Ssc, TapeCapacity, There};
 use types::{Barcode, Generation};
 
 /// A volume in a drive, ready to be read and written. Borrows the drive, so that there is one session per drive.
@@ -24,6 +24,8 @@ pub struct Mounted<'d> {
     /// The record read last and its block: small files share records.
     pub(crate) record: Vec<u8>,
     pub(crate) record_block: Option<u64>,
+    /// It is at the drive's host.
+    pub(crate) record_there: Option<There>,
 }
 
 impl<'d> Mounted<'d> {
@@ -47,6 +49,7 @@ impl<'d> Mounted<'d> {
             tail: None,
             record: Vec::new(),
             record_block: None,
+            record_there: None,
         };
         mounted.capacity = mounted.read_capacity()?;
         Ok(mounted)

@@ -9,7 +9,7 @@
 use crate::head::{Head, Wrote};
 use crate::{Blame, Fault, Result, TapeError};
 use scsi::mode::DataProtection;
-use scsi::{ReadOutcome, Sense, Ssc, There};
+use scsi::{ReadOutcome, ScsiError, Sense, Ssc, There, TransportError};
 
 const DOING: &str = "setting logical block protection";
 /// Bytes of the sum behind a record (CRC-32C, least significant byte first).
@@ -76,6 +76,16 @@ impl Head {
         };
         self.sealed = sealed;
         found
+    }
+
+    /// READ into memory at the drive's host; with protection the sum is checked and taken off there.
+    pub fn read_record_there(&mut self, place: There) -> Result<ReadOutcome> {
+        let place = There { sealed: self.guarded, ..place };
+        let found = self.attempt("reading", |ssc| match ssc.read_there(place) {
+            Err(ScsiError::Transport(TransportError::Garbled { .. })) => Ok(None),
+            found => found.map(Some),
+        });
+        found?.ok_or_else(|| self.garbled())
     }
 
     /// WRITE of a record; with protection the sum is put behind it.

@@ -22,9 +22,11 @@ pub struct ScsiOrder {
     pub timeout_ms: u64,
     /// The data for the device lies in a depot beside it; `out` is empty then.
     pub there: Option<ScsiThere>,
+    /// The data from the device go into a depot beside it, at most so many bytes; `room` is 0 then.
+    pub keep: Option<ScsiThere>,
 }
 
-/// Data for a device, in a depot.
+/// Data for a device, or from it, in a depot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScsiThere {
     /// Number of the depot.
@@ -33,7 +35,7 @@ pub struct ScsiThere {
     pub at: u64,
     /// How many.
     pub bytes: u32,
-    /// Their CRC-32C goes behind them, least significant byte first.
+    /// Their CRC-32C is behind them for the device, least significant byte first; that of what comes from it is checked, and left out.
     pub sealed: bool,
 }
 
@@ -71,7 +73,25 @@ pub enum DepotCall {
         /// How many, at most [`MAX_FETCH`].
         bytes: u32,
     },
-    /// Digests of what was fetched of a file of that length, what was left out being zeros -> `Digests`. The file ends.
+    /// Bytes of the stream -> `Bytes`.
+    Get {
+        /// Where.
+        at: u64,
+        /// How many, at most [`MAX_FETCH`].
+        bytes: u32,
+    },
+    /// A file is written at its targets from now on, by nobody else -> `Done`.
+    Back(Box<DepotFile>),
+    /// Bytes of the stream go to the file, and into its digests -> `Machines`: those that have what was written.
+    Store {
+        /// Where.
+        at: u64,
+        /// How many, at most [`MAX_FETCH`].
+        bytes: u32,
+        /// Offset in the file; what is stored ascends.
+        offset: u64,
+    },
+    /// Digests of what was fetched or stored of a file of that length, what was left out being zeros -> `Digests`. The file ends.
     Digests {
         /// Bytes.
         size: u64,
@@ -125,4 +145,6 @@ pub enum ScsiResult {
     Lost(String),
     /// The command was not sent.
     Refused(String),
+    /// What the device gave has another sum, and was not kept.
+    Garbled,
 }

@@ -183,6 +183,8 @@ pub enum Reply {
     ClusterStatus(Box<ClusterStatus>),
     /// Digests of a file that a depot was filled from.
     Digests(Box<DepotDigests>),
+    /// Starts of machines, as `LayoutCommit` tells them.
+    Machines(Vec<u64>),
 }
 
 /// What has come of a configuration that was read again: keys whose values have changed.

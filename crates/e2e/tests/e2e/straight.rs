@@ -65,10 +65,10 @@ impl Hall {
         dir
     }
 
-    /// Bytes that the drive got straight from movers, and from the first node, as its log tells.
+    /// Bytes that went straight between movers and the drive's host, and through the first node, as its log tells.
     fn moved(&self) -> (u64, u64) {
         let log = fs::read_to_string(self.beds[0].state().join("thermo.log")).unwrap();
-        let told = log.lines().filter_map(|line| line.split_once(" bytes straight from movers, "));
+        let told = log.lines().filter_map(|line| line.split_once(" bytes straight from or to movers, "));
         told.fold((0, 0), |(straight, through), (before, after)| {
             let number = |word: Option<&str>| word.expect("a number").parse::<u64>().expect("a number");
             (straight + number(before.rsplit(' ').next()), through + number(after.split(' ').next()))
@@ -117,15 +117,28 @@ fn files_on_targets_go_straight_to_a_drive_of_another_host_in_both_formats() {
         });
     }
     first.ok(["migrate", "--wait", "--recursive", "tc:/"]);
-    first.ok(["purge", "--wait", "--recursive", "tc:/"]);
-    first.ok(["stage", "--wait", "--recursive", "tc:/"]);
-    for (path, bytes) in &files {
-        assert!(fs::read(path).unwrap() == *bytes, "{} from tape", path.display());
-    }
     let (straight, through) = hall.moved();
     let large = 2 * (2 * 21_000_001 + 9_000_000);
     assert!(straight >= large, "{straight} of {large} bytes straight, {through} through the first node");
     assert!(through < 2_500_000, "{through} bytes through the first node");
+    // Each copy comes back: files without copies straight, others through the first node, which decides which of their copies count.
+    for copy in ["1", "2"] {
+        let (straight, through) = hall.moved();
+        first.ok(["purge", "--wait", "--recursive", "tc:/"]);
+        let volume = if copy == "1" { 1 } else { 0 };
+        let volumes = first.json(["volume", "ls"]);
+        let away = volumes[volume]["volume"]["barcode"].as_str().expect("a barcode");
+        first.ok(["volume", "state", away, "suspect"]);
+        first.ok(["stage", "--wait", "--recursive", "tc:/"]);
+        first.ok(["volume", "state", away, "filling"]);
+        for (path, bytes) in &files {
+            assert!(fs::read(path).unwrap() == *bytes, "{} from copy {copy}", path.display());
+        }
+        let moved = hall.moved();
+        let (straight, through) = (moved.0 - straight, moved.1 - through);
+        assert!(straight >= 30_000_001, "{straight} bytes straight, {through} through the first node");
+        assert!(through < 23_000_000, "{through} bytes through the first node");
+    }
     assert!(hall.library.stats(0).unwrap().loads > 0);
     first.ok(["check", "--tapes", "--deep"]);
     first.ok(["down"]);

@@ -34,7 +34,7 @@ impl Transport for Liar {
         let status = [0, 0, 0, 0, 2, 2, 8, choice][usize::from(choice & 7)];
         let sense = if status == 2 { input.piece().to_vec() } else { Vec::new() };
         let transferred = match data {
-            Data::None | Data::There(_) => 0,
+            Data::None | Data::There(_) | Data::Keep(_) => 0,
             Data::Out(bytes) => bytes.len(),
             Data::In(room) => {
                 let bytes = input.piece();

@@ -104,7 +104,7 @@ impl<T: Transport> Transport for Recorder<T> {
         let (flags, tail) = match &data {
             Data::Out(bytes) => (self.flags | OUT, piece(bytes)),
             Data::In(room) => (self.flags, (room.len().min(0xFFFF) as u16).to_be_bytes().to_vec()),
-            Data::None | Data::There(_) => (self.flags, vec![0, 0]),
+            Data::None | Data::There(_) | Data::Keep(_) => (self.flags, vec![0, 0]),
         };
         let mut record = self.record.lock().expect("nobody else has it");
         record.extend([&[flags, cdb.len() as u8], cdb, &tail].concat());

@@ -7,6 +7,7 @@ use super::worker::Worker;
 use crate::Node;
 use crate::config::Config;
 use crossbeam_channel::{Receiver, Sender};
+use std::borrow::Cow;
 use std::sync::Arc;
 use tape::Load;
 
@@ -48,6 +49,27 @@ impl Buffers {
         // One more takes what is left of a buffer that was given back: the beginning of a record.
         let bytes = (count.max(FEWEST) as u64 + 1) * size as u64;
         Self { there: There::of(worker, bytes), ..here }
+    }
+
+    /// The same for what a drive reads at another host: each is filled by at most one record of `record` bytes there. None: it is at no other host, or that
+    /// makes no depots.
+    pub fn to_read_there(worker: &Worker, record: usize) -> Option<Self> {
+        if crate::clock::alone() {
+            return None;
+        }
+        let (config, record) = (&worker.node.config, record.max(1));
+        let share = config.tape.buffers.0 / config.drives().max(1) as u64;
+        let count = usize::try_from(share).unwrap_or(usize::MAX) / record;
+        // Two more: the one that is just read, and the one before, of which the next file may have the beginning.
+        let bytes = (count.max(FEWEST) as u64 + 2) * record as u64;
+        Some(Self { there: Some(There::of(worker, bytes)?), ..Self::new(count, record) })
+    }
+
+    /// A buffer of what lies at a place of the stream there; waits until there may be one more.
+    pub fn holding(&self, at: u64, bytes: usize) -> Buffer {
+        let mut buffer = self.at(at);
+        buffer.used = bytes;
+        buffer
     }
 
     /// Number of buffers, and size of each.
@@ -130,6 +152,19 @@ impl Buffer {
     /// What has been filled of one that is here.
     pub fn filled(&self) -> &[u8] {
         if self.there.is_some() { &[] } else { &self.bytes[..self.used] }
+    }
+
+    /// Where it lies, if that is at another host.
+    pub fn there(&self) -> Option<(u64, usize)> {
+        self.there.as_ref().map(|_| (self.at, self.used))
+    }
+
+    /// All of it, brought here if it is elsewhere.
+    pub fn bring(&self) -> Result<Cow<'_, [u8]>, String> {
+        match &self.there {
+            Some(there) => there.get(self.at, self.used).map(Cow::Owned),
+            None => Ok(Cow::Borrowed(self.filled())),
+        }
     }
 
     /// Takes as many bytes as there is space for; how many.

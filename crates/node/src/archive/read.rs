@@ -19,11 +19,13 @@ use std::ops::ControlFlow;
 use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::time::Duration;
-use tape::{Blame, Fault, Mounted, TapeError};
+use tape::{Blame, Fault, LabelState, Mounted, TapeError};
 use types::*;
 
 /// Errors in a row after which the rest of a batch goes back to the queues.
 const GIVE_UP_AFTER: usize = 3;
+/// Fewer bytes than these go through the node: to have them go straight costs a connection.
+const LITTLE: u64 = 1 << 20;
 /// Room for a recall is waited for this long before others may need the drive more.
 const ROOM_WAIT: Duration = Duration::from_millis(500);
 /// Why a recall finds no room.
@@ -66,15 +68,15 @@ pub fn read_segments(
         let failed = wanted.into_iter().map(|one| (one, e.clone())).collect();
         return Read { result: Err(e), unread: Vec::new(), failed };
     }
-    let failed = Mutex::new(Vec::new());
-    let config = &worker.node.config;
-    let buffers = Buffers::of_drive(config, config.tape.block_size.0 as usize);
+    let (failed, unstored) = (Mutex::new(Vec::new()), Mutex::new(Vec::new()));
+    let buffers = buffers(worker, mounted, volume, &wanted);
     let pace = Pace::new(times::mechanics(&worker.node, volume));
     let (result, unread) = std::thread::scope(|scope| {
         let (out, pieces) = unbounded(); // as many as there are buffers, and two words per segment
         let alone = crate::clock::alone();
         let (tell, news) = unbounded(); // two words per segment
-        let (storer, settler) = (Storer::new(worker, tell), Settler::new(worker, &failed));
+        let storer = Storer::new(worker, tell, buffers.there().cloned(), &unstored);
+        let settler = Settler::new(worker, &failed);
         let reading = Reading { worker, buffers: &buffers, out, failed: &failed, pace: &pace, passing };
         if alone {
             let ended = reading.run(mounted, wanted);
@@ -94,9 +96,24 @@ pub fn read_segments(
         ended
     });
     let failed = failed.into_inner();
+    let unread: Vec<Wanted> = unstored.into_inner().into_iter().chain(unread).collect();
     let calm = result.is_ok() && unread.is_empty() && failed.is_empty();
     pace.note(&worker.node.archive.times, worker.no, calm);
     Read { result, unread, failed }
+}
+
+/// Buffers for what is to be read: at the drive's host, if that is another one, and it pays to open a connection for them.
+fn buffers(worker: &Worker, mounted: &Mounted<'_>, volume: &Barcode, wanted: &[Wanted]) -> Buffers {
+    let bytes = wanted.iter().flat_map(|one| &one.queued.segment.extents).map(|extent| extent.byte_count);
+    let config = &worker.node.config;
+    let there = || {
+        let known = worker.node.catalog.volume(volume).ok().flatten()?;
+        if matches!(mounted.label(), LabelState::Tar(_)) || bytes.sum::<u64>() < LITTLE {
+            return None;
+        }
+        Buffers::to_read_there(worker, known.block_size as usize)
+    };
+    there().unwrap_or_else(|| Buffers::of_drive(config, config.tape.block_size.0 as usize))
 }
 
 /// Files of other programs' archives have no digest before they were read once: so it has to be the cartridge that was
@@ -125,15 +142,15 @@ struct Reading<'t> {
 impl Reading<'_> {
     fn run(self, mounted: &mut Mounted<'_>, wanted: Vec<Wanted>) -> (Result<Done, TapeError>, Vec<Wanted>) {
         let (node, mut queue) = (&self.worker.node, wanted.into_iter().enumerate());
-        let (mut errors, mut unread) = (0, Vec::new());
+        let (mut errors, mut unread, mut next) = (0, Vec::new(), 0);
         let mut ended = None;
         while let Some((nth, one)) = queue.next() {
-            if node.archive.halted() {
+            if node.archive.halted() || self.buffers.are_gone() {
                 unread.push(one);
                 break;
             }
             self.passing.begin(node, nth);
-            match self.read_one(mounted, &one) {
+            match self.read_one(mounted, &mut next, &one) {
                 Ok(()) => errors = 0,
                 Err(Trouble::NoRoomYet) => {
                     let rest = queue.by_ref().map(|(_, one)| one);
@@ -162,8 +179,8 @@ impl Reading<'_> {
         (ended.map_or_else(|| Ok(Done::Worked { position: mounted.reads_from() }), Err), unread)
     }
 
-    /// Reads one segment and hands its bytes over.
-    fn read_one(&self, mounted: &mut Mounted<'_>, wanted: &Wanted) -> Result<(), Trouble> {
+    /// Reads one segment and hands its bytes over. `next`: where the stream goes on that lies at the drive's host.
+    fn read_one(&self, mounted: &mut Mounted<'_>, next: &mut u64, wanted: &Wanted) -> Result<(), Trouble> {
         let (staging, segment) = (&wanted.staging, &wanted.queued.segment);
         if staging.outcome().is_some() {
             return Err(Trouble::Dropped);
@@ -174,17 +191,28 @@ impl Reading<'_> {
         for extent in &segment.extents {
             let mut closed = false;
             let mut run = self.pace.run(mounted.reads_from(), extent);
-            let read = mounted.read(extent, &mut |offset, bytes| {
-                run.arrived(bytes.len());
-                self.passing.came(bytes.len());
+            let mut came = |bytes: usize, handed: Result<(), Trouble>| {
+                run.arrived(bytes);
+                self.passing.came(bytes);
                 staging.reads(crate::now);
-                closed = self.hand_over(offset, bytes).is_err();
+                closed = handed.is_err();
                 if closed || taking.given_up() || self.worker.node.archive.halted() {
                     ControlFlow::Break(())
                 } else {
                     ControlFlow::Continue(())
                 }
-            });
+            };
+            let read = match self.buffers.there() {
+                Some(there) => {
+                    let place = (there.number(), &mut *next);
+                    mounted.read_there(extent, place, &mut |offset, piece| {
+                        let buffer = self.buffers.holding(piece.at, piece.bytes);
+                        came(piece.bytes, self.put(Piece::Bytes(offset, buffer)))
+                    })
+                }
+                None => mounted
+                    .read(extent, &mut |offset, bytes| came(bytes.len(), self.hand_over(offset, bytes))),
+            };
             match read {
                 Ok(ControlFlow::Continue(())) => self.pace.ran(run),
                 _ if closed => return Err(Trouble::Closed),

@@ -4,11 +4,14 @@ use super::buffers::Buffer;
 use super::bytes::FileHash;
 use super::parked::{Lacks, TARGETS_FULL};
 use super::settle::News;
+use super::there::{Back, There, Unsent};
 use super::worker::{Wanted, Worker};
 use crate::files::{Content, Outcome, Unstored};
 use crossbeam_channel::{Receiver, Sender};
+use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use types::Digest;
 
 /// What a drive read.
 pub enum Piece {
@@ -41,6 +44,8 @@ impl Taking {
 
 /// Why bytes are not stored.
 enum Trouble {
+    /// They were at the drive's host, which is gone: the segment is read again.
+    Gone,
     /// Nobody wants them any more.
     Dropped,
     /// The disk, or a target, failed; another copy would not help.
@@ -61,23 +66,42 @@ impl From<Unstored> for Trouble {
 /// A segment on its way to disk.
 struct Storing {
     taking: Arc<Taking>,
-    hash: FileHash,
+    way: Way,
     /// Offset in the file up to which it is stored.
     at: u64,
     /// It was told that bytes of it come.
     begun: bool,
 }
 
+/// How the bytes of a segment go, and where they are hashed.
+enum Way {
+    /// Through here.
+    Here(FileHash),
+    /// Straight from the drive's host.
+    There(Box<Back>),
+    /// They went straight, and do no more: nobody has hashed all of them.
+    Mixed,
+}
+
 /// The thread that stores.
 pub struct Storer<'t> {
     worker: &'t Worker,
     tell: Sender<News>,
+    /// Memory at the drive's host that has what was read, if that is another one.
+    there: Option<Arc<There>>,
+    /// What was read there and lost with it.
+    unstored: &'t Mutex<Vec<Wanted>>,
 }
 
 impl<'t> Storer<'t> {
     /// Tells of files that begin and that are whole.
-    pub fn new(worker: &'t Worker, tell: Sender<News>) -> Self {
-        Self { worker, tell }
+    pub fn new(
+        worker: &'t Worker,
+        tell: Sender<News>,
+        there: Option<Arc<There>>,
+        unstored: &'t Mutex<Vec<Wanted>>,
+    ) -> Self {
+        Self { worker, tell, there, unstored }
     }
 
     /// Stores until the drive is done.
@@ -86,18 +110,18 @@ impl<'t> Storer<'t> {
         for piece in pieces {
             let Some(storing) = &mut current else {
                 if let Piece::Begin(taking) = piece {
-                    current = Some(Storing::new(taking));
+                    current = Some(self.begin(taking));
                 }
                 continue;
             };
             let stored = match piece {
                 Piece::Begin(taking) => {
-                    *storing = Storing::new(taking);
+                    *storing = self.begin(taking);
                     continue;
                 }
                 Piece::Bytes(offset, buffer) => {
                     self.begins(storing);
-                    storing.bytes(self.worker, offset, buffer.filled()).map(|()| false)
+                    storing.bytes(self.worker, offset, &buffer).map(|()| false)
                 }
                 Piece::End => storing.end(self.worker).map(|()| true),
             };
@@ -125,11 +149,11 @@ impl<'t> Storer<'t> {
     }
 
     fn ended(&self, storing: Option<Storing>) {
-        let Some(Storing { taking, hash, .. }) = storing else { return };
+        let Some(Storing { taking, way, .. }) = storing else { return };
         let one = &taking.wanted;
         let (segment, size) = (&one.queued.segment, one.staging.size);
         let whole = segment.file_offset == 0 && segment.length == size;
-        let digest = if whole { hash.finish(size) } else { None };
+        let digest = if whole { way.digest(size) } else { None };
         if self.worker.node.archive.segment_read(one) {
             if digest.is_some() && digest == super::settle::recorded_digest(self.worker, one) {
                 let proved = one.staging.store(one.queued.attempt, || one.staging.prove());
@@ -139,10 +163,19 @@ impl<'t> Storer<'t> {
         }
     }
 
+    fn begin(&self, taking: Arc<Taking>) -> Storing {
+        let at = taking.wanted.queued.segment.file_offset;
+        let back = |there| Back::begin(&self.worker.node, there, &taking.wanted.staging, &taking.content);
+        let back = self.there.as_ref().and_then(back);
+        let way = back.map_or_else(|| Way::Here(FileHash::new()), |back| Way::There(Box::new(back)));
+        Storing { taking, way, at, begun: false }
+    }
+
     fn give_up(&self, taking: &Taking, trouble: Trouble) {
         taking.given_up.store(true, Ordering::Relaxed);
         let (node, staging) = (&self.worker.node, &taking.wanted.staging);
         let why = match trouble {
+            Trouble::Gone => return self.unstored.lock().push(taking.wanted.clone()),
             // What has come stays; the segment is read again.
             Trouble::Full if node.rest_waits_for_targets(staging, &taking.content) => {
                 return node.archive.park(vec![taking.wanted.clone()], Lacks::Targets);
@@ -158,25 +191,70 @@ impl<'t> Storer<'t> {
     }
 }
 
+impl Way {
+    /// Digest of a file of that length of which all went this way.
+    fn digest(self, size: u64) -> Option<Digest> {
+        match self {
+            Self::Here(hash) => hash.finish(size),
+            Self::There(back) => back.digest(size),
+            Self::Mixed => None,
+        }
+    }
+}
+
 impl Storing {
-    fn new(taking: Arc<Taking>) -> Self {
-        let at = taking.wanted.queued.segment.file_offset;
-        Self { taking, hash: FileHash::new(), at, begun: false }
+    fn bytes(&mut self, worker: &Worker, offset: u64, buffer: &Buffer) -> Result<(), Trouble> {
+        self.hole(worker, offset)?;
+        let end = offset + buffer.len() as u64;
+        if !self.straight(worker, offset, buffer)? {
+            self.here(worker, offset, buffer)?;
+        }
+        worker.progress.bytes.fetch_add(buffer.len() as u64, Ordering::Relaxed);
+        self.at = end;
+        Ok(())
     }
 
-    fn bytes(&mut self, worker: &Worker, offset: u64, bytes: &[u8]) -> Result<(), Trouble> {
-        self.hole(worker, offset)?;
-        let end = offset + bytes.len() as u64;
+    /// Has bytes written by the drive's host; false: they are to go through here.
+    fn straight(&mut self, worker: &Worker, offset: u64, buffer: &Buffer) -> Result<bool, Trouble> {
+        let (Way::There(back), Some(there)) = (&mut self.way, buffer.there()) else { return Ok(false) };
+        let (node, Wanted { staging, queued }) = (&worker.node, &self.taking.wanted);
+        let store = || {
+            let sent = back.store(node, there, offset);
+            if sent.is_ok() {
+                node.finish_reads(staging.arrive(offset, offset + there.1 as u64));
+            }
+            sent
+        };
+        match staging.store(queued.attempt, store).ok_or(Trouble::Dropped)? {
+            Ok(()) => Ok(true),
+            Err(Unsent::Gone(why)) => {
+                tracing::warn!("inode {}: {why}: it is read again", staging.ino);
+                Err(Trouble::Gone)
+            }
+            Err(Unsent::Here(why)) => {
+                tracing::info!("inode {} goes on through this node: {why}", staging.ino);
+                self.way = Way::Mixed;
+                Ok(false)
+            }
+            Err(Unsent::Unknown(why)) => Err(Trouble::Disk(why)),
+        }
+    }
+
+    fn here(&mut self, worker: &Worker, offset: u64, buffer: &Buffer) -> Result<(), Trouble> {
+        let bytes = buffer.bring().map_err(|why| {
+            tracing::warn!("inode {}: {why}: it is read again", self.taking.wanted.staging.ino);
+            Trouble::Gone
+        })?;
         let (staging, content) = (&self.taking.wanted.staging, &self.taking.content);
         self.store(worker, || {
-            content.store(&worker.node, bytes, offset)?;
-            worker.node.finish_reads(staging.arrive(offset, end));
+            content.store(&worker.node, &bytes, offset)?;
+            worker.node.finish_reads(staging.arrive(offset, offset + bytes.len() as u64));
             Ok(())
         })?;
-        worker.progress.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         // After those who wait for the bytes have been told.
-        self.hash.add(offset, bytes);
-        self.at = end;
+        if let Way::Here(hash) = &mut self.way {
+            hash.add(offset, &bytes);
+        }
         Ok(())
     }
 

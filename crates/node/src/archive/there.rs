@@ -8,6 +8,7 @@ use super::worker::Worker;
 use crate::Node;
 use crate::clock::Moment;
 use crate::devices::{Depot, DepotError};
+use crate::files::{Content, FarFile, Staging};
 use catalog::Part;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -72,6 +73,20 @@ impl There {
         Ok(())
     }
 
+    /// What lies at a place of the stream; it passes through here.
+    pub fn get(&self, at: u64, bytes: usize) -> Result<Vec<u8>, String> {
+        let found = self.depot.get(at, bytes).map_err(|e| match e {
+            DepotError::Gone(why) | DepotError::Failed(why) => why,
+        })?;
+        self.through.fetch_add(bytes as u64, Ordering::Relaxed);
+        Ok(found)
+    }
+
+    /// Its number.
+    pub fn number(&self) -> u64 {
+        self.depot.number()
+    }
+
     /// What lies at a place of the stream.
     pub fn load(&self, at: u64, bytes: usize) -> Load<'static> {
         Load::There(scsi::There { depot: self.depot.number(), at, bytes, sealed: false })
@@ -94,7 +109,10 @@ impl Drop for There {
     fn drop(&mut self) {
         let (straight, through) = (*self.straight.get_mut(), *self.through.get_mut());
         if straight + through > 0 {
-            tracing::info!("{}: {straight} bytes straight from movers, {through} from this node", self.name);
+            tracing::info!(
+                "{}: {straight} bytes straight from or to movers, {through} through this node",
+                self.name
+            );
         }
     }
 }
@@ -171,6 +189,90 @@ impl Far {
             }
             Skip::from(e)
         })
+    }
+}
+
+/// A file that comes back from tape, written at the drive's host straight to its targets.
+pub struct Back {
+    there: Arc<There>,
+    ino: Ino,
+    object: ObjectId,
+    size: u64,
+    file: Arc<FarFile>,
+    again: Moment,
+}
+
+/// Why bytes did not go straight to targets.
+pub enum Unsent {
+    /// The depot is gone with them.
+    Gone(String),
+    /// They are to be written by the node; nothing of the attempt comes behind that.
+    Here(String),
+    /// What was tried may come later still.
+    Unknown(String),
+}
+
+impl Back {
+    /// From now on a file is written there; None: it is written by the node.
+    pub fn begin(node: &Node, there: &Arc<There>, staging: &Staging, content: &Content) -> Option<Self> {
+        let Content::Far(file) = content else { return None };
+        if there.shuns() {
+            return None;
+        }
+        let (ino, object, size) = (staging.ino, staging.object()?.object, staging.size);
+        let lent = node.let_depot_write(ino, object, size, there.depot.number()).ok()??;
+        let again = Moment::now() + Node::lent_again_after(&lent);
+        match there.depot.back(DepotFile { lent, parts: Vec::new() }) {
+            Ok(()) => Some(Self { there: there.clone(), ino, object, size, file: file.clone(), again }),
+            Err(DepotError::Failed(why)) => {
+                there.shun(&why);
+                None
+            }
+            Err(DepotError::Gone(_)) => None,
+        }
+    }
+
+    /// Has bytes of the stream written at this offset.
+    pub fn store(&mut self, node: &Node, (at, bytes): (u64, usize), offset: u64) -> Result<(), Unsent> {
+        let cuts = self.file.cuts();
+        let sent = self.renew(node).and_then(|()| self.there.depot.store(at, bytes, offset));
+        let machines = match sent {
+            Ok(machines) => machines,
+            Err(DepotError::Gone(why)) => return Err(self.ended(node, Unsent::Gone(why))),
+            Err(DepotError::Failed(why)) => {
+                tracing::debug!("inode {}: {why}", self.ino);
+                return Err(self.ended(node, Unsent::Here(why)));
+            }
+        };
+        let end = offset + bytes as u64;
+        let noted = self.file.written_elsewhere(end, &machines, cuts, || ());
+        noted.map_err(|e| Unsent::Here(format!("its targets: {e}")))?;
+        self.there.straight.fetch_add(bytes as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Has the node's rights to it ended, so that nothing comes late.
+    fn ended(&self, node: &Node, why: Unsent) -> Unsent {
+        self.file.doubt();
+        match node.fence_far(self.object) {
+            Ok(()) => why,
+            Err(e) => Unsent::Unknown(e.message),
+        }
+    }
+
+    fn renew(&mut self, node: &Node) -> Result<(), DepotError> {
+        if Moment::now() < self.again {
+            return Ok(());
+        }
+        let lent = node.let_depot_write(self.ino, self.object, self.size, self.there.depot.number());
+        let lent = lent.ok().flatten().ok_or_else(|| DepotError::Failed("there is no new right".into()))?;
+        self.again = Moment::now() + Node::lent_again_after(&lent);
+        self.there.depot.rights(lent)
+    }
+
+    /// Digest of what was written, of a file of that length.
+    pub fn digest(self, size: u64) -> Option<Digest> {
+        self.there.depot.digests(size).ok()?.whole
     }
 }
 

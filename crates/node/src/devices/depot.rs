@@ -7,12 +7,14 @@ use crate::error::failure;
 use crossbeam_channel::{Receiver, bounded};
 use parking_lot::Mutex;
 use std::sync::Arc;
-use stripe::{Striped, Ways, layout_of, redundancy};
+use stripe::{Machines, Striped, Ways, layout_of, redundancy};
 use types::{ErrorClass, MemberId};
 use wire::{
     DepotCall, DepotDigests, DepotFile, Failure, LentLayout, MAX_DEPOT, MAX_DIGESTS, MAX_FETCH, Reply,
 };
 
+/// Bytes of a record's sum.
+const SUM: usize = 4;
 /// A file is read in pieces of this size (bytes), from all its columns at once, one piece ahead.
 const AHEAD: u64 = 4 << 20;
 
@@ -78,6 +80,25 @@ impl GivenDevice {
         }
         Ok(bytes)
     }
+
+    /// Puts what the device gave into its depot, without its sum; false if that is wrong.
+    pub(super) fn into_depot(&self, keep: &wire::ScsiThere, given: &[u8]) -> Result<bool, String> {
+        let record = match (keep.sealed && !given.is_empty(), given.split_last_chunk::<SUM>()) {
+            (false, _) => given,
+            (true, Some((record, sum))) if crc32c::crc32c(record).to_le_bytes() == *sum => record,
+            (true, _) => return Ok(false),
+        };
+        let depot = self.depot.lock().clone().filter(|depot| depot.number == keep.depot);
+        let depot = depot.ok_or_else(|| format!("depot {:x} of device {} is gone", keep.depot, self.name))?;
+        let put = depot.ring.lock().put(keep.at, record);
+        let gap = || format!("bytes at {} do not follow what the depot of device {} has", keep.at, self.name);
+        put.then_some(true).ok_or_else(gap)
+    }
+}
+
+/// Bytes that a command has the device give.
+pub(super) fn length(keep: &wire::ScsiThere) -> usize {
+    keep.bytes as usize + if keep.sealed { SUM } else { 0 }
 }
 
 /// Where the stream of one connection comes from.
@@ -86,6 +107,15 @@ pub(crate) struct Filling {
     depot: Arc<Depot>,
     ways: Ways,
     file: Option<Reading>,
+    back: Option<Writing>,
+}
+
+/// A file that is written at its targets.
+struct Writing {
+    striped: Arc<Striped>,
+    /// Which have something of it.
+    machines: Machines,
+    hash: FileHash,
 }
 
 impl Drop for Filling {
@@ -211,6 +241,18 @@ fn opened(ways: &Ways, lent: &LentLayout) -> Result<Arc<Striped>, String> {
     Ok(Arc::new(striped))
 }
 
+impl Writing {
+    /// Writes bytes, and hashes them; machines that have what was written.
+    fn store(&mut self, offset: u64, bytes: &[u8]) -> Result<Vec<u64>, Failure> {
+        self.machines.note(&self.striped);
+        let written = self.striped.write_pieces(&[(offset, bytes)]);
+        self.machines.note(&self.striped);
+        written.map_err(|e| failure(e.class(), format!("writing the file at its targets: {e}")))?;
+        self.hash.add(offset, bytes);
+        Ok(self.machines.known())
+    }
+}
+
 impl Given {
     /// Makes a depot beside a device that a node may use.
     pub fn open_depot(&self, who: MemberId, name: &str, depot: u64, bytes: u64) -> Result<Filling, Failure> {
@@ -221,7 +263,7 @@ impl Given {
         let depot = Arc::new(Depot { number: depot, ring: Mutex::new(ring) });
         *device.depot.lock() = Some(depot.clone());
         // Whoever asks can read elsewhere if a mover does not answer here.
-        Ok(Filling { device, depot, ways: Ways::default().quick(), file: None })
+        Ok(Filling { device, depot, ways: Ways::default().quick(), file: None, back: None })
     }
 }
 
@@ -235,14 +277,31 @@ impl Filling {
             DepotCall::Put { at, bytes } => self.put(at, &bytes).map(|()| Reply::Done),
             DepotCall::File(file) if file.parts.len() > MAX_DIGESTS => Err(invalid("too many parts")),
             DepotCall::File(file) => {
-                self.file = None;
+                (self.file, self.back) = (None, None);
                 self.file = Some(Reading::new(&self.ways, &file).map_err(fail)?);
                 Ok(Reply::Done)
             }
             DepotCall::Rights(lent) => {
-                let file = self.file.as_mut().ok_or_else(|| invalid("no file is being read"))?;
-                file.striped = opened(&self.ways, &lent).map_err(fail)?;
+                let striped = opened(&self.ways, &lent).map_err(fail)?;
+                match (&mut self.file, &mut self.back) {
+                    (Some(file), _) => file.striped = striped,
+                    (None, Some(back)) => back.striped = striped,
+                    (None, None) => return Err(invalid("no file is open")),
+                }
                 Ok(Reply::Done)
+            }
+            DepotCall::Get { at, bytes } => self.get(at, bytes).map(Reply::Bytes),
+            DepotCall::Back(file) => {
+                (self.file, self.back) = (None, None);
+                let (striped, machines) =
+                    (opened(&self.ways, &file.lent).map_err(fail)?, Machines::default());
+                self.back = Some(Writing { striped, machines, hash: FileHash::new() });
+                Ok(Reply::Done)
+            }
+            DepotCall::Store { at, bytes, offset } => {
+                let bytes = self.get(at, bytes)?;
+                let back = self.back.as_mut().ok_or_else(|| invalid("no file is being written"))?;
+                back.store(offset, &bytes).map(Reply::Machines)
             }
             DepotCall::Fetch { at, offset, bytes } => {
                 let most = Some(bytes as usize).filter(|n| (1..=MAX_FETCH).contains(n));
@@ -252,11 +311,23 @@ impl Filling {
                 self.file = Some(file);
                 got.map(Reply::Count)
             }
+            DepotCall::Digests { size } if self.back.is_some() => {
+                let whole = self.back.take().and_then(|back| back.hash.finish(size));
+                Ok(Reply::Digests(Box::new(DepotDigests { whole, parts: Vec::new() })))
+            }
             DepotCall::Digests { size } => {
                 let file = self.file.take().ok_or_else(|| invalid("no file is being read"))?;
                 Ok(Reply::Digests(Box::new(file.digests(size))))
             }
         }
+    }
+
+    fn get(&self, at: u64, bytes: u32) -> Result<Vec<u8>, Failure> {
+        let most = Some(bytes as usize).filter(|n| (1..=MAX_FETCH).contains(n));
+        let found = most.and_then(|most| self.depot.ring.lock().get(at, most));
+        found.ok_or_else(|| {
+            failure(ErrorClass::Invalid, format!("{bytes} bytes at {at} of a stream are not in the depot"))
+        })
     }
 
     fn put(&self, at: u64, bytes: &[u8]) -> Result<(), Failure> {

@@ -18,7 +18,7 @@ pub use crate::config::DeviceConfig;
 use crate::config::Users;
 use crate::error::failure;
 use parking_lot::Mutex;
-use scsi::{Alone, Data, Transport, TransportError};
+use scsi::{Alone, Data, Sense, SenseKey, Transport, TransportError};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -92,7 +92,7 @@ impl Given {
 impl Held {
     /// Has a command carried out.
     pub fn execute(&self, order: &ScsiOrder) -> Result<ScsiResult, Failure> {
-        let there = order.there.map_or(0, |there| there.bytes as usize);
+        let there = order.there.or(order.keep).map_or(0, |there| there.bytes as usize);
         if order.out.len().max(order.room as usize).max(there) > MAX_SCSI_DATA {
             return Ok(ScsiResult::Refused(too_large()));
         }
@@ -109,30 +109,52 @@ impl Held {
             let name = &self.device.name;
             return Ok(ScsiResult::Lost(format!("another connection has taken device {name}")));
         }
-        let mut room = vec![0; order.room as usize];
         let there = match order.there.as_ref().map(|there| self.device.out_of_depot(there)).transpose() {
             Ok(there) => there.unwrap_or_default(),
             Err(why) => return Ok(ScsiResult::Lost(why)),
         };
-        let data = match (order.out.is_empty(), there.is_empty(), order.room) {
-            (false, true, 0) => Data::Out(&order.out),
-            (true, false, 0) => Data::Out(&there),
-            (true, true, 1..) => Data::In(&mut room),
-            (true, true, 0) => Data::None,
+        let mut room = vec![0; order.keep.map_or(order.room as usize, |keep| depot::length(&keep))];
+        let both = order.keep.is_some() && order.room > 0;
+        let data = match (order.out.is_empty(), there.is_empty(), room.is_empty()) {
+            (false, true, true) => Data::Out(&order.out),
+            (true, false, true) => Data::Out(&there),
+            (true, true, false) if !both => Data::In(&mut room),
+            (true, true, true) => Data::None,
             _ => return Err(failure(ErrorClass::Invalid, "a SCSI command moves data one way only")),
         };
-        Ok(match transport.execute(&order.cdb, data, timeout.saturating_sub(begun.elapsed())) {
-            Ok(reply) => {
-                let given = if order.room > 0 { reply.transferred.min(room.len()) } else { 0 };
-                room.truncate(given);
-                let transferred = reply.transferred as u32;
-                ScsiResult::Answered { status: reply.status, transferred, sense: reply.sense, data: room }
+        let reply = match transport.execute(&order.cdb, data, timeout.saturating_sub(begun.elapsed())) {
+            Ok(reply) => reply,
+            Err(TransportError::Timeout { .. }) => return Ok(ScsiResult::TimedOut),
+            Err(TransportError::Lost { detail, .. }) => return Ok(ScsiResult::Lost(detail)),
+            Err(TransportError::Refused { detail, .. }) => return Ok(ScsiResult::Refused(detail)),
+            Err(TransportError::Garbled { .. }) => return Ok(ScsiResult::Garbled),
+        };
+        room.truncate(reply.transferred);
+        if order.keep.is_some() && !has_record(&reply) {
+            room.clear();
+        } else if let Some(keep) = &order.keep {
+            match self.device.into_depot(keep, &room) {
+                Ok(true) => room.clear(),
+                Ok(false) => return Ok(ScsiResult::Garbled),
+                Err(why) => return Ok(ScsiResult::Lost(why)),
             }
-            Err(TransportError::Timeout { .. }) => ScsiResult::TimedOut,
-            Err(TransportError::Lost { detail, .. }) => ScsiResult::Lost(detail),
-            Err(TransportError::Refused { detail, .. }) => ScsiResult::Refused(detail),
-        })
+        }
+        let transferred = reply.transferred as u32;
+        Ok(ScsiResult::Answered { status: reply.status, transferred, sense: reply.sense, data: room })
     }
+}
+
+/// Whether what came with the answer to a READ is a whole record.
+fn has_record(reply: &scsi::Reply) -> bool {
+    if reply.status == scsi::GOOD {
+        return true;
+    }
+    Sense::decode(&reply.sense).is_some_and(|sense| {
+        let fine = matches!(sense.key, SenseKey::NoSense | SenseKey::RecoveredError) && !sense.deferred;
+        // A longer one than asked for, or of unknown length.
+        let cut = sense.ili && sense.information.is_none_or(|short| short < 0);
+        fine && !sense.filemark && !cut
+    })
 }
 
 fn too_large() -> String {
@@ -172,6 +194,7 @@ mod tests {
             room: 96,
             timeout_ms: 10_000,
             there: None,
+            keep: None,
         }
     }
 

@@ -189,7 +189,33 @@ impl Depot {
         }
     }
 
-    /// Digests of what was fetched.
+    /// Bytes of the stream.
+    pub fn get(&self, at: u64, bytes: usize) -> Result<Vec<u8>, DepotError> {
+        let mut found = Vec::with_capacity(bytes);
+        while found.len() < bytes {
+            let want = (bytes - found.len()).min(MAX_FETCH) as u32;
+            match self.ask(DepotCall::Get { at: at + found.len() as u64, bytes: want })? {
+                wire::Reply::Bytes(got) if got.len() == want as usize => found.extend(got),
+                other => return Err(self.unexpected(&other)),
+            }
+        }
+        Ok(found)
+    }
+
+    /// A file is written there from now on.
+    pub fn back(&self, file: DepotFile) -> Result<(), DepotError> {
+        self.done(DepotCall::Back(Box::new(file)))
+    }
+
+    /// Has bytes of the stream written to the file; the machines that have them.
+    pub fn store(&self, at: u64, bytes: usize, offset: u64) -> Result<Vec<u64>, DepotError> {
+        match self.ask(DepotCall::Store { at, bytes: bytes as u32, offset })? {
+            wire::Reply::Machines(machines) => Ok(machines),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// Digests of what was fetched or stored.
     pub fn digests(&self, size: u64) -> Result<DepotDigests, DepotError> {
         match self.ask(DepotCall::Digests { size })? {
             wire::Reply::Digests(found) => Ok(*found),
@@ -238,7 +264,7 @@ impl Transport for PeerTransport {
             Data::None => (Vec::new(), 0),
             Data::Out(out) => (out.to_vec(), 0),
             Data::In(room) => (Vec::new(), room.len()),
-            Data::There(_) => (Vec::new(), 0),
+            Data::There(_) | Data::Keep(_) => (Vec::new(), 0),
         };
         if data.len() > MAX_SCSI_DATA {
             return Err(self.refused(too_large()));
@@ -248,13 +274,18 @@ impl Transport for PeerTransport {
             None => self.open()?,
         };
         let timeout_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX).max(1);
-        let there = match &data {
-            Data::There(There { depot, at, bytes, sealed }) => {
-                Some(ScsiThere { depot: *depot, at: *at, bytes: *bytes as u32, sealed: *sealed })
-            }
-            _ => None,
+        let place = |place: &There| ScsiThere {
+            depot: place.depot,
+            at: place.at,
+            bytes: place.bytes as u32,
+            sealed: place.sealed,
         };
-        let order = ScsiOrder { cdb: cdb.to_vec(), out, room: room as u32, timeout_ms, there };
+        let (there, keep) = match &data {
+            Data::There(there) => (Some(place(there)), None),
+            Data::Keep(keep) => (None, Some(place(keep))),
+            _ => (None, None),
+        };
+        let order = ScsiOrder { cdb: cdb.to_vec(), out, room: room as u32, timeout_ms, there, keep };
         let result = match line.ask(&Call::Scsi(Box::new(order)), timeout.saturating_add(GRACE)) {
             Ok(Ok(wire::Reply::Scsi(result))) => *result,
             Ok(Ok(other)) => return Err(self.lost(format!("the node answered {other:?}"))),
@@ -276,6 +307,10 @@ impl Transport for PeerTransport {
                 Err(TransportError::Timeout { device: self.name.clone(), seconds: timeout.as_secs() })
             }
             ScsiResult::Lost(detail) => Err(self.lost(detail)),
+            ScsiResult::Garbled => {
+                self.line = Some(line);
+                Err(TransportError::Garbled { device: self.name.clone() })
+            }
             ScsiResult::Refused(detail) => {
                 self.line = Some(line);
                 Err(self.refused(detail))

@@ -1,10 +1,11 @@
-//! Rights to read a file at its targets for the host of a drive that writes it to tape: its bytes go there straight.
+//! Rights to read and write a file at its targets for the host of a drive that writes it to tape, or reads it from there: its bytes go there straight.
 
 use super::Grantee;
 use super::lent::{ENDED, Noted, TERM};
 use crate::Node;
 use crate::clock::Moment;
 use crate::error::fs_error;
+use catalog::Far;
 use data::Rights;
 use std::time::Duration;
 use types::api::FsResult;
@@ -33,11 +34,7 @@ impl Node {
             if !far.stale.is_empty() {
                 return Ok(None);
             }
-            let life = (crate::now(), LIFE);
-            let Ok(accesses) = self.accesses(ino, &far, Rights::READ, grantee, life) else { return Ok(None) };
-            let part = |access| LentPart { access, copies: 1, parity: 0 };
-            let parts = accesses.into_iter().map(part).collect();
-            return Ok(Some(LentLayout { length, term_ms: LIFE.as_millis() as u32, parts }));
+            return Ok(self.plain(ino, &far, (Rights::READ, grantee), length));
         }
         if length < LITTLE {
             return Ok(None);
@@ -56,6 +53,38 @@ impl Node {
         }
         let noted = Noted { number, new, far, length };
         self.hand_out(ino, object, noted, &down, (Rights::READ, grantee, issued))
+    }
+
+    /// Where a file on targets can be written that comes back from tape, which nobody else writes, and the right to do so. None: it is to be written by the
+    /// node.
+    pub(crate) fn let_depot_write(
+        &self,
+        ino: Ino,
+        object: ObjectId,
+        length: u64,
+        depot: u64,
+    ) -> FsResult<Option<LentLayout>> {
+        let read = || self.catalog.far(object).map_err(|e| fs_error("layout", &e));
+        let (far, open) = self.movers.claims.look(object, true, read);
+        let Some(far) = far?.filter(|far| open && !far.rule().is_redundant() && far.stale.is_empty()) else {
+            return Ok(None);
+        };
+        self.movers.given.note(object, Moment::now() + LIFE);
+        Ok(self.plain(ino, &far, (Rights::WRITE, Grantee { client: depot, uid: 0 }), length))
+    }
+
+    /// A file without copies with these rights; None: nobody can be let at its targets.
+    fn plain(
+        &self,
+        ino: Ino,
+        far: &Far,
+        (rights, grantee): (Rights, Grantee),
+        length: u64,
+    ) -> Option<LentLayout> {
+        let accesses = self.accesses(ino, far, rights, grantee, (crate::now(), LIFE)).ok()?;
+        let part = |access| LentPart { access, copies: 1, parity: 0 };
+        let parts = accesses.into_iter().map(part).collect();
+        Some(LentLayout { length, term_ms: LIFE.as_millis() as u32, parts })
     }
 
     /// How long what was lent at most stands: half of it may pass before it is lent again.

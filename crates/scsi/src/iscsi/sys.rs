@@ -282,7 +282,9 @@ impl Session {
     ) -> Result<Reply, Broken> {
         let too_long = |_| Broken::Unusable("a command of 2 GiB or more".into());
         let (direction, base, len) = match data {
-            Data::None | Data::There(_) | Data::In([]) | Data::Out([]) => (XFER_NONE, ptr::null_mut(), 0),
+            Data::None | Data::There(_) | Data::Keep(_) | Data::In([]) | Data::Out([]) => {
+                (XFER_NONE, ptr::null_mut(), 0)
+            }
             Data::In(room) => (XFER_READ, room.as_mut_ptr(), room.len()),
             // Data that goes out is only read.
             Data::Out(bytes) => (XFER_WRITE, bytes.as_ptr().cast_mut(), bytes.len()),

@@ -95,7 +95,7 @@ pub fn execute(device: &File, cdb: &[u8], data: Data<'_>, timeout: Duration) -> 
     let mut sense = [0u8; SENSE_BYTES];
     // The kernel only reads from the buffer of DXFER_TO_DEV, so the pointer's being mutable means nothing.
     let (direction, buffer, length): (c_int, *mut u8, usize) = match data {
-        Data::None | Data::There(_) => (DXFER_NONE, ptr::null_mut(), 0),
+        Data::None | Data::There(_) | Data::Keep(_) => (DXFER_NONE, ptr::null_mut(), 0),
         Data::In([]) | Data::Out([]) => (DXFER_NONE, ptr::null_mut(), 0),
         Data::In(room) => (DXFER_FROM_DEV, room.as_mut_ptr(), room.len()),
         Data::Out(bytes) => (DXFER_TO_DEV, bytes.as_ptr().cast_mut(), bytes.len()),
