@@ -61,12 +61,12 @@ impl Mounted<'_> {
         while left > 0 {
             let place = There { depot, at: *next, bytes: block_size, sealed: false };
             let record = self.load_record_there(Place { partition, block }, place)?;
-            *next = record.at + record.bytes as u64;
             let wanted = usize::try_from(left).unwrap_or(usize::MAX);
             let end = block_size.min(skip.saturating_add(wanted));
             if skip >= end || end > record.bytes {
                 return Err(self.short_record((block, record.bytes), end));
             }
+            *next = record.at + record.bytes as u64;
             let piece = There { at: record.at + skip as u64, bytes: end - skip, ..record };
             if sink(offset, piece).is_break() {
                 return Ok(ControlFlow::Break(()));

@@ -47,6 +47,8 @@ pub enum DepotCall {
     Open {
         /// Name of the device.
         device: String,
+        /// Epoch that the caller serves in, as for `OpenDevice`.
+        epoch: u64,
         /// Number, chosen by the caller at random.
         depot: u64,
         /// So many of the newest bytes of the stream are kept; at most [`MAX_DEPOT`].
@@ -54,8 +56,10 @@ pub enum DepotCall {
     },
     /// Bytes at a place of the stream, behind what is there or over it: that ends behind them then -> `Done`.
     Put {
-        /// Where.
-        at: u64,
+        /// Where; None: only into digests.
+        at: Option<u64>,
+        /// They are what the file that is read has at this offset, and go into its digests; what is read of it ascends.
+        offset: Option<u64>,
         /// The bytes.
         #[serde(with = "serde_bytes")]
         bytes: Vec<u8>,
@@ -91,11 +95,8 @@ pub enum DepotCall {
         /// Offset in the file; what is stored ascends.
         offset: u64,
     },
-    /// Digests of what was fetched or stored of a file of that length, what was left out being zeros -> `Digests`. The file ends.
-    Digests {
-        /// Bytes.
-        size: u64,
-    },
+    /// Digests of what was fetched or stored, what was left out being zeros -> `Digests`. The file ends.
+    Digests,
 }
 
 /// Most bytes of a depot.
@@ -110,6 +111,8 @@ pub const MAX_DIGESTS: usize = 4096;
 pub struct DepotFile {
     /// Where it lies, with the right to read it there.
     pub lent: LentLayout,
+    /// A digest of all of it is wanted.
+    pub whole: bool,
     /// Parts of it (offset and length) that have digests of their own, at most [`MAX_DIGESTS`].
     pub parts: Vec<(u64, u64)>,
 }

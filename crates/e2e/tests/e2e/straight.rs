@@ -2,10 +2,13 @@
 
 use e2e::cluster::{configure, join, node, up, words};
 use e2e::{Bed, can_mount, noise};
+use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
-use std::path::PathBuf;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use vtl::{Library, Server, VtlConfig, serve};
+use std::time::Duration;
+use vtl::{Library, Mechanics, Server, VtlConfig, serve};
 
 /// A first node with the robot and no targets, a second with the only drive and a target, a third with a target. Volumes of pool `second` are without partitions.
 struct Hall {
@@ -14,12 +17,17 @@ struct Hall {
     _servers: [Server; 2],
 }
 
+/// Bytes per second of a drive that is to be at work for a while.
+const SLOW: u64 = 10_000_000;
+
 impl Hall {
-    fn new() -> Self {
+    fn new(mechanics: Mechanics, capacity_bytes: u64) -> Self {
         let beds = [Bed::new(""), Bed::new(""), node()];
         let config = VtlConfig {
             drives: 1,
-            capacity_bytes: 256 << 20,
+            mechanics,
+            buffer_bytes: 1 << 20,
+            capacity_bytes,
             serial: "HALLB001".into(),
             ..VtlConfig::new(beds[0].path("hall"))
         };
@@ -34,7 +42,7 @@ impl Hall {
         change(&beds[1], |text| text + &given);
         change(&beds[0], |text| {
             let (before, _) = text.split_once("[[targets]]").expect("its target");
-            format!("{before}[tape]\nidle_unmount_s = 1\ndrive_retry_s = 1\n")
+            format!("{before}[tape]\nidle_unmount_s = 1\ndrive_retry_s = 1\nbuffers = \"3 MiB\"\n")
         });
         beds[..2].iter().for_each(Bed::up);
         beds[0].ok(["cluster", "init", "--name", "first"]);
@@ -81,12 +89,25 @@ fn change(bed: &Bed, to: impl Fn(String) -> String) {
     fs::write(&path, to(fs::read_to_string(&path).unwrap())).unwrap();
 }
 
+/// Waits until a file of that length is closed, as the catalogue sees it.
+fn closed(first: &Bed, path: &Path, length: usize) {
+    first.wait("its close", || first.json(words("stat", path, ""))[0]["file"]["stamp"]["size"] == length);
+}
+
+/// A node stands still for a while.
+fn stand_still(bed: &Bed) {
+    let pid = Pid::from_raw(bed.pid()).expect("a pid");
+    kill_process(pid, Signal::STOP).unwrap();
+    std::thread::sleep(Duration::from_secs(6));
+    kill_process(pid, Signal::CONT).unwrap();
+}
+
 #[test]
 fn files_on_targets_go_straight_to_a_drive_of_another_host_in_both_formats() {
     if !can_mount("bytes straight to a drive") {
         return;
     }
-    let hall = Hall::new();
+    let hall = Hall::new(Mechanics::ZERO, 256 << 20);
     let first = &hall.beds[0];
     let dirs = [
         hall.directory("striped", "--stripes 2 --stripe-size 64KiB"),
@@ -105,23 +126,19 @@ fn files_on_targets_go_straight_to_a_drive_of_another_host_in_both_formats() {
     // A hole that no target has anything of, and one at the end.
     let sparse = dirs[0].join("sparse");
     let file = fs::File::create(&sparse).unwrap();
-    std::os::unix::fs::FileExt::write_all_at(&file, &noise(9, 100_000), 5_000_000).unwrap();
+    file.write_all_at(&noise(9, 100_000), 5_000_000).unwrap();
     file.set_len(9_000_000).unwrap();
     drop(file);
     let mut bytes = vec![0; 9_000_000];
     bytes[5_000_000..5_100_000].copy_from_slice(&noise(9, 100_000));
     files.push((sparse, bytes));
-    for (path, bytes) in &files {
-        first.wait("its close", || {
-            first.json(words("stat", path, ""))[0]["file"]["stamp"]["size"] == bytes.len()
-        });
-    }
+    files.iter().for_each(|(path, bytes)| closed(first, path, bytes.len()));
     first.ok(["migrate", "--wait", "--recursive", "tc:/"]);
     let (straight, through) = hall.moved();
     let large = 2 * (2 * 21_000_001 + 9_000_000);
     assert!(straight >= large, "{straight} of {large} bytes straight, {through} through the first node");
     assert!(through < 2_500_000, "{through} bytes through the first node");
-    // Each copy comes back: files without copies straight, others through the first node, which decides which of their copies count.
+    // Each copy comes back straight, too.
     for copy in ["1", "2"] {
         let (straight, through) = hall.moved();
         first.ok(["purge", "--wait", "--recursive", "tc:/"]);
@@ -136,10 +153,112 @@ fn files_on_targets_go_straight_to_a_drive_of_another_host_in_both_formats() {
         }
         let moved = hall.moved();
         let (straight, through) = (moved.0 - straight, moved.1 - through);
-        assert!(straight >= 30_000_001, "{straight} bytes straight, {through} through the first node");
-        assert!(through < 23_000_000, "{through} bytes through the first node");
+        assert!(straight >= 51_000_002, "{straight} bytes straight, {through} through the first node");
+        assert!(through < 1_500_000, "{through} bytes through the first node");
     }
     assert!(hall.library.stats(0).unwrap().loads > 0);
     first.ok(["check", "--tapes", "--deep"]);
+    first.ok(["down"]);
+}
+
+/// A mover that stands still, a writer in between, and a drive's host that dies: the newest bytes come back.
+#[test]
+fn what_happens_on_the_way_to_a_drive_and_back_changes_no_byte() {
+    if !can_mount("trouble on the way to a drive") {
+        return;
+    }
+    let hall = Hall::new(Mechanics::streaming(SLOW), 256 << 20);
+    for layout in ["--stripes 2 --stripe-size 64KiB", "--copies 2"] {
+        trouble(&hall, layout);
+    }
+    let first = &hall.beds[0];
+    first.ok(["check", "--tapes", "--deep"]);
+    first.ok(["down"]);
+}
+
+fn trouble(hall: &Hall, layout: &str) {
+    let [first, second, third] = &hall.beds;
+    let dir = hall.directory(if layout.contains("copies") { "copies" } else { "striped" }, layout);
+    let (path, mut bytes) = (dir.join("file"), noise(1, 24_000_000));
+    fs::write(&path, &bytes).unwrap();
+    closed(first, &path, bytes.len());
+    let wrote = || hall.library.stats(0).unwrap().bytes_written;
+    let read = || hall.library.stats(0).unwrap().bytes_read;
+    let command = |name: &str, wait: bool| {
+        let wait = if wait { "--wait" } else { "" };
+        first.ok(words(name, &path, wait));
+    };
+    let on_the_way = |moved: &dyn Fn() -> u64| {
+        let begun = moved();
+        first.wait("it is on its way", || moved() > begun + 4_000_000);
+    };
+    // To tape: a mover stands still, then somebody writes, then the host of the drive dies.
+    command("migrate", false);
+    on_the_way(&wrote);
+    stand_still(third);
+    command("migrate", true);
+    let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
+    file.write_all_at(b"changed", 12_000_000).unwrap();
+    drop(file);
+    bytes[12_000_000..12_000_007].copy_from_slice(b"changed");
+    command("migrate", false);
+    on_the_way(&wrote);
+    let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
+    file.write_all_at(b"once more", 100).unwrap();
+    drop(file);
+    bytes[100..109].copy_from_slice(b"once more");
+    command("migrate", false);
+    on_the_way(&wrote);
+    second.kill();
+    second.up();
+    command("migrate", true);
+    // And back, by way of the same.
+    command("purge", true);
+    command("stage", false);
+    on_the_way(&read);
+    stand_still(third);
+    command("stage", true);
+    assert!(fs::read(&path).unwrap() == bytes, "with a mover that stood still");
+    command("purge", true);
+    command("stage", false);
+    on_the_way(&read);
+    second.kill();
+    second.up();
+    command("stage", true);
+    assert!(fs::read(&path).unwrap() == bytes, "with a host that died");
+    assert!(hall.moved().0 > 0, "nothing of it went straight");
+    fs::remove_file(&path).unwrap();
+}
+
+/// Parts of a file on several volumes have digests of their own.
+#[test]
+fn a_file_larger_than_a_cartridge_goes_straight_to_several_in_both_formats_and_comes_back() {
+    if !can_mount("a large file straight to a drive") {
+        return;
+    }
+    let hall = Hall::new(Mechanics::ZERO, 32 << 20);
+    let first = &hall.beds[0];
+    let dir = hall.directory("striped", "--stripes 2 --stripe-size 64KiB");
+    let (path, bytes) = (dir.join("file"), noise(3, 60_000_000));
+    fs::write(&path, &bytes).unwrap();
+    closed(first, &path, bytes.len());
+    first.ok(words("migrate", &path, "--wait"));
+    let (straight, through) = hall.moved();
+    assert!(
+        straight >= 120_000_000 && through < 1_000_000,
+        "{straight} straight, {through} through the node"
+    );
+    let volumes = first.json(["volume", "ls"]);
+    let written = |pool: &str| {
+        let all = volumes.as_array().expect("a list").iter().map(|view| &view["volume"]);
+        all.filter(|volume| volume["pool"] == pool && volume["files"] == 1).count()
+    };
+    assert!(written("primary") >= 2 && written("second") >= 2, "{volumes:#}");
+    // Every byte of every part has its digest.
+    first.ok(["check", "--tapes", "--deep"]);
+    first.ok(words("purge", &path, "--wait"));
+    first.ok(words("stage", &path, "--wait"));
+    assert!(fs::read(&path).unwrap() == bytes);
+    assert!(hall.moved().0 >= straight + 60_000_000, "it came back straight");
     first.ok(["down"]);
 }

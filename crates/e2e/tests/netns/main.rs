@@ -6,6 +6,7 @@ mod hall;
 mod load;
 mod networks;
 mod site;
+mod straight;
 
 use faults::ALL;
 use load::Load;

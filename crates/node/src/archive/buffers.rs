@@ -10,6 +10,7 @@ use crossbeam_channel::{Receiver, Sender};
 use std::borrow::Cow;
 use std::sync::Arc;
 use tape::Load;
+use wire::MAX_DEPOT;
 
 /// Smallest buffer (bytes): one read of the disk, some records of the tape.
 const SMALLEST: usize = 1 << 20;
@@ -46,9 +47,12 @@ impl Buffers {
             return here;
         }
         let (count, size) = Self::share(&worker.node.config, record);
+        let count = count.min((MAX_DEPOT as usize / size).saturating_sub(1)).max(FEWEST);
         // One more takes what is left of a buffer that was given back: the beginning of a record.
-        let bytes = (count.max(FEWEST) as u64 + 1) * size as u64;
-        Self { there: There::of(worker, bytes), ..here }
+        match There::of(worker, (count as u64 + 1) * size as u64) {
+            Some(there) => Self { there: Some(there), ..Self::new(count, size) },
+            None => here,
+        }
     }
 
     /// The same for what a drive reads at another host: each is filled by at most one record of `record` bytes there. None: it is at no other host, or that
@@ -59,9 +63,10 @@ impl Buffers {
         }
         let (config, record) = (&worker.node.config, record.max(1));
         let share = config.tape.buffers.0 / config.drives().max(1) as u64;
-        let count = usize::try_from(share).unwrap_or(usize::MAX) / record;
+        let most = (MAX_DEPOT as usize / record).saturating_sub(2);
+        let count = (usize::try_from(share).unwrap_or(usize::MAX) / record).min(most).max(FEWEST);
         // Two more: the one that is just read, and the one before, of which the next file may have the beginning.
-        let bytes = (count.max(FEWEST) as u64 + 2) * record as u64;
+        let bytes = (count as u64 + 2) * record as u64;
         Some(Self { there: Some(There::of(worker, bytes)?), ..Self::new(count, record) })
     }
 
@@ -197,16 +202,25 @@ impl Buffer {
         Ok(got)
     }
 
-    /// Takes what a file has, read where this one is; how many bytes.
+    /// Takes what a file has, read where this one is, if it is to be kept; how many bytes. `read` reads it here, for the moments in which it cannot be read there.
     pub fn fetch(
         &mut self,
         node: &Node,
         far: &mut Far,
-        (offset, most): (u64, usize),
-        keep: bool,
+        (offset, most, keep): (u64, usize, bool),
+        read: impl FnOnce(&mut [u8]) -> Result<usize, Skip>,
     ) -> Result<usize, Skip> {
         let at = keep.then_some(self.at + self.used as u64);
-        let got = far.fetch(node, at, offset, if keep { most.min(self.space()) } else { most })?;
+        let most = if keep { most.min(self.space()) } else { most };
+        let got = match far.fetch(node, at, offset, most)? {
+            Some(got) => got,
+            None => {
+                let mut bytes = vec![0; most.min(PIECE)];
+                let got = read(&mut bytes)?;
+                far.put(at, offset, &bytes[..got])?;
+                got
+            }
+        };
         if keep {
             self.used += got;
         }

@@ -23,6 +23,8 @@ enum Sum {
     Own(Sha256),
     /// This one and others that read the same file, each piece one of them.
     Joint(Box<Joint>),
+    /// Nobody: only parts are wanted.
+    Nobody,
 }
 
 impl Sum {
@@ -30,6 +32,7 @@ impl Sum {
         match self {
             Self::Own(sha) => sha.update(bytes),
             Self::Joint(joint) => joint.add(bytes),
+            Self::Nobody => {}
         }
     }
 }
@@ -43,6 +46,11 @@ impl FileHash {
     /// The same, together with others that read the same file.
     pub fn together(joint: Joint) -> Self {
         Self { sum: Sum::Joint(Box::new(joint)), ..Self::new() }
+    }
+
+    /// Of these parts alone.
+    pub fn of_parts(parts: impl IntoIterator<Item = Part>) -> Self {
+        Self { sum: Sum::Nobody, ..Self::new() }.with_parts(parts)
     }
 
     /// The same, and of these parts of the file alone, too.
@@ -70,8 +78,16 @@ impl FileHash {
         parts.filter_map(|(part, hash)| Some((part, hash.finish(part.1)?))).collect()
     }
 
+    /// How many zeros are hashed before bytes at this offset are.
+    pub fn gap(&self, offset: u64) -> u64 {
+        if matches!(self.sum, Sum::Nobody) { 0 } else { offset.saturating_sub(self.at) }
+    }
+
     fn skip_to(&mut self, offset: u64) {
         self.ordered &= offset >= self.at;
+        if matches!(self.sum, Sum::Nobody) {
+            self.at = self.at.max(offset);
+        }
         while self.at < offset {
             let n = (offset - self.at).min(ZEROS.len() as u64);
             self.sum.add(&ZEROS[..n as usize]);
@@ -94,6 +110,7 @@ impl FileHash {
         match self.sum {
             Sum::Own(sha) => Ok(whole.then(|| Digest(sha.finalize().into()))),
             Sum::Joint(joint) => joint.finish().map(|digest| digest.filter(|_| whole)),
+            Sum::Nobody => Ok(None),
         }
     }
 }
@@ -124,6 +141,19 @@ mod tests {
         let parts = [((0, 4), alone(b"\0abc")), ((4, 3), alone(b"def")), ((7, 5), alone(b"g\0\0\0\0"))];
         assert_eq!(whole.take_parts(), parts);
         assert_eq!(whole.finish(12), Some(alone(b"\0abcdefg\0\0\0\0")));
+    }
+
+    #[test]
+    fn of_a_part_alone_nothing_else_is_hashed() {
+        let far = 1 << 50;
+        let mut part = FileHash::of_parts([(far, 6)]);
+        assert_eq!(part.gap(far), 0);
+        part.add(far + 1, b"abc");
+        let mut alone = FileHash::new();
+        alone.add(0, b"\0abc\0\0");
+        assert_eq!(alone.gap(10), 4);
+        assert_eq!(part.take_parts(), [((far, 6), alone.finish(6).unwrap())]);
+        assert_eq!(part.finish(far + 6), None);
     }
 
     #[test]

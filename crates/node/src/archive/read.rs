@@ -15,6 +15,7 @@ use crate::clock::Moment;
 use crate::files::{Again, Backing, Content, Outcome, Staging};
 use crossbeam_channel::{Sender, unbounded};
 use parking_lot::Mutex;
+use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::panic::resume_unwind;
 use std::sync::Arc;
@@ -96,10 +97,17 @@ pub fn read_segments(
         ended
     });
     let failed = failed.into_inner();
-    let unread: Vec<Wanted> = unstored.into_inner().into_iter().chain(unread).collect();
+    let unread = together(unstored.into_inner(), unread);
     let calm = result.is_ok() && unread.is_empty() && failed.is_empty();
     pace.note(&worker.node.archive.times, worker.no, calm);
     Read { result, unread, failed }
+}
+
+/// What goes back to the queues: lost with the drive's host, and not read. One may be both.
+fn together(lost: Vec<Wanted>, unread: Vec<Wanted>) -> Vec<Wanted> {
+    let place = |one: &Wanted| (one.queued.ino, one.queued.attempt, one.queued.segment.file_offset);
+    let known: HashSet<_> = lost.iter().map(place).collect();
+    lost.into_iter().chain(unread.into_iter().filter(|one| !known.contains(&place(one)))).collect()
 }
 
 /// Buffers for what is to be read: at the drive's host, if that is another one, and it pays to open a connection for them.
@@ -161,6 +169,11 @@ impl Reading<'_> {
                 Err(Trouble::Disk(why)) => {
                     node.archive.forget_recall(&one);
                     node.end_recall(&one.staging, Outcome::Failed(why));
+                }
+                // The command was not sent: its drive is as it was.
+                Err(Trouble::Tape(e)) if e.fault == Fault::NotSent && self.buffers.are_gone() => {
+                    unread.push(one);
+                    break;
                 }
                 Err(Trouble::Tape(e)) => {
                     errors += 1;

@@ -2,7 +2,7 @@
 
 use super::buffers::{Buffer, Buffers};
 use super::bytes::FileHash;
-use super::there::{Far, Found, Sums};
+use super::there::{Far, Found, Need, Sums};
 use super::worker::Worker;
 use crate::files::Content;
 use catalog::Part;
@@ -227,11 +227,7 @@ impl Source {
         (buffer, keep): (&mut Buffer, bool),
     ) -> Result<usize, Skip> {
         halted(worker)?;
-        let hash = match sums {
-            Sums::Here(hash) => hash,
-            Sums::There(far) => return buffer.fetch(&worker.node, far, (offset, most), keep),
-        };
-        buffer.read(most, keep, |buf| {
+        let read = |buf: &mut [u8]| {
             let got = match &self.content {
                 Content::Local(fd) => worker.node.disk.read_at(fd, buf, offset)?,
                 Content::Far(file) => {
@@ -239,31 +235,42 @@ impl Source {
                     file.read_into(offset, buf).map_err(failed)?
                 }
             };
-            if got == 0 {
-                return later("it became shorter while it was read");
-            }
-            hash.add(offset, &buf[..got]);
-            Ok(got)
-        })
+            if got == 0 { later("it became shorter while it was read") } else { Ok(got) }
+        };
+        match sums {
+            Sums::Here(hash) => buffer.read(most, keep, |buf| {
+                let got = read(buf)?;
+                hash.add(offset, &buf[..got]);
+                Ok(got)
+            }),
+            Sums::There(far) => buffer.fetch(&worker.node, far, (offset, most, keep), read),
+        }
     }
 
-    /// Sums of its bytes, which go to these buffers, and of a part of it if that is asked for; where other copies of it wait to be written or are being
-    /// written, made together with their readers.
+    /// Sums of all of it, which goes to these buffers, and of a part of it if that is asked for; where other copies of it wait to be written or are being written, made together with their readers.
     pub fn sums(&self, worker: &Worker, item: &MigrateItem, buffers: &Buffers, also: Option<Part>) -> Sums {
         let mut parts = self.parts(worker, item);
         parts.extend(also.filter(|part| !parts.contains(part)));
-        if let Some(far) = self.far(worker, item.ino, buffers, &parts) {
+        let need = Need { whole: true, parts };
+        if let Some(far) = self.far(worker, item.ino, buffers, &need) {
             return Sums::There(far);
         }
         let archive = &worker.node.archive;
         let others = || worker.node.writes.has_others(item);
         let joint = archive.digests.join((item.ino, item.version), self.origin, others);
-        Sums::Here(joint.map_or_else(FileHash::new, FileHash::together).with_parts(parts))
+        Sums::Here(joint.map_or_else(FileHash::new, FileHash::together).with_parts(need.parts))
+    }
+
+    /// Sums of a part of it alone.
+    pub fn sums_of(&self, worker: &Worker, ino: Ino, buffers: &Buffers, part: Part) -> Sums {
+        let need = Need { whole: false, parts: vec![part] };
+        let far = self.far(worker, ino, buffers, &need);
+        far.map_or_else(|| Sums::Here(FileHash::of_parts([part])), Sums::There)
     }
 
     /// The way on which it is read where the buffers are, if that is another host.
-    fn far(&self, worker: &Worker, ino: Ino, buffers: &Buffers, parts: &[Part]) -> Option<Far> {
-        Far::begin(&worker.node, buffers.there()?, (ino, &self.origin), parts)
+    fn far(&self, worker: &Worker, ino: Ino, buffers: &Buffers, need: &Need) -> Option<Far> {
+        Far::begin(&worker.node, buffers.there()?, (ino, &self.origin), need)
     }
 
     /// Parts that are on tape or go there now, other parts being on other volumes, and whose digest is not known yet.
@@ -323,7 +330,7 @@ impl Source {
 
     /// Reads all of it through, where the buffers are to which it is to go, and compares it with the recorded digest.
     pub fn verify(&self, worker: &Worker, ino: Ino, buffers: &Buffers) -> Result<(), Skip> {
-        let far = self.far(worker, ino, buffers, &[]);
+        let far = self.far(worker, ino, buffers, &Need { whole: true, parts: Vec::new() });
         let mut sums = far.map_or_else(|| Sums::Here(FileHash::new()), Sums::There);
         self.read_through(worker, &mut sums, u64::MAX)?;
         let Ok(found) = sums.finish(self.size())?.whole else { return later("it is read by others, too") };

@@ -165,7 +165,9 @@ impl<'t> Storer<'t> {
 
     fn begin(&self, taking: Arc<Taking>) -> Storing {
         let at = taking.wanted.queued.segment.file_offset;
-        let back = |there| Back::begin(&self.worker.node, there, &taking.wanted.staging, &taking.content);
+        let (staging, segment) = (&taking.wanted.staging, &taking.wanted.queued.segment);
+        let whole = segment.file_offset == 0 && segment.length == staging.size;
+        let back = |there| Back::begin(&self.worker.node, there, (staging, &taking.content), whole);
         let back = self.there.as_ref().and_then(back);
         let way = back.map_or_else(|| Way::Here(FileHash::new()), |back| Way::There(Box::new(back)));
         Storing { taking, way, at, begun: false }
@@ -196,7 +198,7 @@ impl Way {
     fn digest(self, size: u64) -> Option<Digest> {
         match self {
             Self::Here(hash) => hash.finish(size),
-            Self::There(back) => back.digest(size),
+            Self::There(back) => back.digest(),
             Self::Mixed => None,
         }
     }
@@ -217,6 +219,9 @@ impl Storing {
     /// Has bytes written by the drive's host; false: they are to go through here.
     fn straight(&mut self, worker: &Worker, offset: u64, buffer: &Buffer) -> Result<bool, Trouble> {
         let (Way::There(back), Some(there)) = (&mut self.way, buffer.there()) else { return Ok(false) };
+        if worker.node.archive.halted() {
+            return Err(Trouble::Dropped);
+        }
         let (node, Wanted { staging, queued }) = (&worker.node, &self.taking.wanted);
         let store = || {
             let sent = back.store(node, there, offset);

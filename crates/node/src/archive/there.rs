@@ -18,44 +18,62 @@ use tape::Load;
 use types::*;
 use wire::{DepotFile, MAX_DIGESTS};
 
-/// So long bytes go through this node after targets did not answer at the other host.
+/// So long bytes go through this node after targets did not answer at the other host, or depots there were lost again and again.
 const SHUNNED: Duration = Duration::from_secs(300);
+/// So long a file is read here that cannot be read there at the moment.
+const AWHILE: Duration = Duration::from_secs(5);
+
+/// What is known of the ways of bytes to and from a drive at another host.
+#[derive(Default)]
+pub struct Ways {
+    /// Until then nothing is read or written at targets there.
+    shunned: Option<Moment>,
+    /// When a depot was lost last.
+    lost: Option<Moment>,
+    /// Until then none is made.
+    closed: Option<Moment>,
+}
+
+fn lasts(until: Option<Moment>) -> bool {
+    until.is_some_and(|until| Moment::now() < until)
+}
 
 /// Memory at the drive's host, and what has come there.
 pub struct There {
     depot: Depot,
     name: String,
-    /// Until then nothing is read there.
-    shunned: Mutex<Option<Moment>>,
-    /// Bytes that came straight from movers ...
+    ways: Arc<Mutex<Ways>>,
+    /// Bytes that went straight between it and movers ...
     straight: AtomicU64,
-    /// ... and from here.
+    /// ... and through here.
     through: AtomicU64,
 }
 
 impl From<DepotError> for Skip {
     fn from(e: DepotError) -> Self {
-        let (DepotError::Gone(why) | DepotError::Failed(why)) = e;
-        Self::Later(why)
+        Self::Later(e.why())
     }
 }
 
 impl There {
-    /// Of a worker's drive; None: it is at no other host, or that makes no depots (then bytes go there with the commands).
+    /// Of a worker's drive; None: it is at no other host, or no depot is to be had there (then bytes go there with the commands).
     pub fn of(worker: &Worker, bytes: u64) -> Option<Arc<Self>> {
         let node = &worker.node;
         let address = node.hardware(worker.library)?;
-        let address = address.elsewhere((worker.no.0 - node.first_drive(worker.library)).into())?;
+        let address = address.elsewhere(worker.no.0.checked_sub(node.first_drive(worker.library))?.into())?;
+        if lasts(worker.ways.lock().closed) {
+            return None;
+        }
         match Depot::open(&node.config.state_dir, address, bytes) {
             Ok(depot) => Some(Arc::new(Self {
                 depot,
                 name: address.to_string(),
-                shunned: Mutex::default(),
+                ways: worker.ways.clone(),
                 straight: AtomicU64::default(),
                 through: AtomicU64::default(),
             })),
-            Err(DepotError::Gone(why) | DepotError::Failed(why)) => {
-                tracing::warn!("{address}: bytes go to this drive through this node: {why}");
+            Err(e) => {
+                tracing::warn!("{address}: bytes of this drive go through this node: {}", e.why());
                 None
             }
         }
@@ -68,16 +86,18 @@ impl There {
 
     /// Puts bytes at a place of the stream.
     pub fn put(&self, at: u64, bytes: &[u8]) -> Result<(), Skip> {
-        self.depot.put(at, bytes)?;
+        self.put_of(Some(at), None, bytes)
+    }
+
+    fn put_of(&self, at: Option<u64>, offset: Option<u64>, bytes: &[u8]) -> Result<(), Skip> {
+        self.depot.put(at, offset, bytes)?;
         self.through.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         Ok(())
     }
 
     /// What lies at a place of the stream; it passes through here.
     pub fn get(&self, at: u64, bytes: usize) -> Result<Vec<u8>, String> {
-        let found = self.depot.get(at, bytes).map_err(|e| match e {
-            DepotError::Gone(why) | DepotError::Failed(why) => why,
-        })?;
+        let found = self.depot.get(at, bytes).map_err(DepotError::why)?;
         self.through.fetch_add(bytes as u64, Ordering::Relaxed);
         Ok(found)
     }
@@ -93,15 +113,15 @@ impl There {
     }
 
     fn shuns(&self) -> bool {
-        self.shunned.lock().is_some_and(|until| Moment::now() < until)
+        lasts(self.ways.lock().shunned)
     }
 
     fn shun(&self, why: &str) {
         tracing::warn!(
-            "{}: its host does not get at what is to be written ({why}): that goes through this node for {SHUNNED:?}",
+            "{}: its host does not get at targets ({why}): what lies there goes through this node for {SHUNNED:?}",
             self.name
         );
-        *self.shunned.lock() = Some(Moment::now() + SHUNNED);
+        self.ways.lock().shunned = Some(Moment::now() + SHUNNED);
     }
 }
 
@@ -114,6 +134,17 @@ impl Drop for There {
                 self.name
             );
         }
+        if self.depot.is_gone() {
+            tracing::warn!(
+                "{}: the connection for its bytes was lost; what was under way goes again",
+                self.name
+            );
+            let (mut ways, now) = (self.ways.lock(), Moment::now());
+            if ways.lost.is_some_and(|lost| now < lost + SHUNNED) {
+                ways.closed = Some(now + SHUNNED);
+            }
+            ways.lost = Some(now);
+        }
     }
 }
 
@@ -125,25 +156,27 @@ pub struct Far {
     size: u64,
     /// When its rights are to be given again.
     again: Moment,
+    /// Until then it is read here.
+    here: Option<Moment>,
 }
 
 impl Far {
-    /// From now on a file is read there, with digests of these parts of it; None: it is read here.
+    /// From now on a file is read there, with the digests that are needed; None: it is read here.
     pub fn begin(
         node: &Node,
         there: &Arc<There>,
         (ino, origin): (Ino, &Origin),
-        parts: &[Part],
+        need: &Need,
     ) -> Option<Self> {
-        if !origin.far || there.shuns() || parts.len() > MAX_DIGESTS {
+        if !origin.far || there.shuns() || need.parts.len() > MAX_DIGESTS {
             return None;
         }
         let (object, size) = (origin.object, origin.stamp.size);
         let lent = node.lend_to_depot(ino, object, size, there.depot.number()).ok()??;
         let again = Moment::now() + Node::lent_again_after(&lent);
-        match there.depot.file(DepotFile { lent, parts: parts.to_vec() }) {
-            Ok(()) => Some(Self { there: there.clone(), ino, object, size, again }),
-            Err(DepotError::Failed(why)) => {
+        match there.depot.file(DepotFile { lent, whole: need.whole, parts: need.parts.clone() }) {
+            Ok(()) => Some(Self { there: there.clone(), ino, object, size, again, here: None }),
+            Err(DepotError::Failed(_, why)) => {
                 there.shun(&why);
                 None
             }
@@ -151,22 +184,34 @@ impl Far {
         }
     }
 
-    /// Has bytes brought to a place of the stream, or only into the digests; how many, never 0.
-    pub fn fetch(&mut self, node: &Node, at: Option<u64>, offset: u64, most: usize) -> Result<usize, Skip> {
-        if self.again <= Moment::now() {
-            self.renew(node)?;
+    /// Has bytes brought to a place of the stream, or only into the digests; how many, never 0. None: they are to be read here for the moment, and to go
+    /// there by [`Far::put`].
+    pub fn fetch(
+        &mut self,
+        node: &Node,
+        at: Option<u64>,
+        offset: u64,
+        most: usize,
+    ) -> Result<Option<usize>, Skip> {
+        if self.there.shuns() || lasts(self.here) {
+            return Ok(None);
         }
-        let fetched = match self.there.depot.fetch(at, offset, most) {
-            // Rights end when something moves the file's columns, too.
-            Err(DepotError::Failed(why)) => {
-                tracing::debug!("inode {}: {why}", self.ino);
-                self.renew(node)?;
-                self.there.depot.fetch(at, offset, most)
+        if self.again <= Moment::now() && !self.renew(node)? {
+            // Something moves its columns just now: what it has is good until that says otherwise.
+            self.again = Moment::now() + AWHILE;
+        }
+        let mut fetched = self.there.depot.fetch(at, offset, most);
+        if let Err(DepotError::Failed(_, why)) = &fetched {
+            tracing::debug!("inode {}: {why}", self.ino);
+            if !self.renew(node)? {
+                self.here = Some(Moment::now() + AWHILE);
+                return Ok(None);
             }
-            fetched => fetched,
-        };
-        if let Err(DepotError::Failed(why)) = &fetched {
+            fetched = self.there.depot.fetch(at, offset, most);
+        }
+        if let Err(DepotError::Failed(_, why)) = &fetched {
             self.there.shun(why);
+            return Ok(None);
         }
         let got = fetched?;
         if got == 0 {
@@ -175,20 +220,25 @@ impl Far {
         if at.is_some() {
             self.there.straight.fetch_add(got as u64, Ordering::Relaxed);
         }
-        Ok(got)
+        Ok(Some(got))
     }
 
-    fn renew(&mut self, node: &Node) -> Result<(), Skip> {
+    /// Puts bytes of the file, which were read here, at a place of the stream, and into the digests.
+    pub fn put(&self, at: Option<u64>, offset: u64, bytes: &[u8]) -> Result<(), Skip> {
+        self.there.put_of(at, Some(offset), bytes)
+    }
+
+    /// Gives rights anew; false: nobody is to have any at the moment.
+    fn renew(&mut self, node: &Node) -> Result<bool, Skip> {
         let lent = node.lend_to_depot(self.ino, self.object, self.size, self.there.depot.number());
-        let lent = lent.map_err(|e| Skip::Later(format!("its targets: {e}")))?;
-        let lent = lent.ok_or_else(|| Skip::Later("its targets are not to be read elsewhere now".into()))?;
-        self.again = Moment::now() + Node::lent_again_after(&lent);
-        self.there.depot.rights(lent).map_err(|e| {
-            if let DepotError::Failed(why) = &e {
-                self.there.shun(why);
-            }
-            Skip::from(e)
-        })
+        let Some(lent) = lent.ok().flatten() else { return Ok(false) };
+        let again = Moment::now() + Node::lent_again_after(&lent);
+        match self.there.depot.rights(lent) {
+            Ok(()) => self.again = again,
+            Err(DepotError::Failed(..)) => return Ok(false),
+            Err(gone) => return Err(gone.into()),
+        }
+        Ok(true)
     }
 }
 
@@ -214,7 +264,13 @@ pub enum Unsent {
 
 impl Back {
     /// From now on a file is written there; None: it is written by the node.
-    pub fn begin(node: &Node, there: &Arc<There>, staging: &Staging, content: &Content) -> Option<Self> {
+    /// `whole`: all of it comes this way, and its digest is wanted.
+    pub fn begin(
+        node: &Node,
+        there: &Arc<There>,
+        (staging, content): (&Staging, &Content),
+        whole: bool,
+    ) -> Option<Self> {
         let Content::Far(file) = content else { return None };
         if there.shuns() {
             return None;
@@ -222,9 +278,9 @@ impl Back {
         let (ino, object, size) = (staging.ino, staging.object()?.object, staging.size);
         let lent = node.let_depot_write(ino, object, size, there.depot.number()).ok()??;
         let again = Moment::now() + Node::lent_again_after(&lent);
-        match there.depot.back(DepotFile { lent, parts: Vec::new() }) {
+        match there.depot.back(DepotFile { lent, whole, parts: Vec::new() }) {
             Ok(()) => Some(Self { there: there.clone(), ino, object, size, file: file.clone(), again }),
-            Err(DepotError::Failed(why)) => {
+            Err(DepotError::Failed(_, why)) => {
                 there.shun(&why);
                 None
             }
@@ -239,8 +295,10 @@ impl Back {
         let machines = match sent {
             Ok(machines) => machines,
             Err(DepotError::Gone(why)) => return Err(self.ended(node, Unsent::Gone(why))),
-            Err(DepotError::Failed(why)) => {
-                tracing::debug!("inode {}: {why}", self.ino);
+            Err(DepotError::Failed(class, why)) => {
+                if class == ErrorClass::Retry {
+                    self.there.shun(&why);
+                }
                 return Err(self.ended(node, Unsent::Here(why)));
             }
         };
@@ -265,15 +323,24 @@ impl Back {
             return Ok(());
         }
         let lent = node.let_depot_write(self.ino, self.object, self.size, self.there.depot.number());
-        let lent = lent.ok().flatten().ok_or_else(|| DepotError::Failed("there is no new right".into()))?;
+        let none = || DepotError::Failed(ErrorClass::Busy, "there is no new right".into());
+        let lent = lent.ok().flatten().ok_or_else(none)?;
         self.again = Moment::now() + Node::lent_again_after(&lent);
         self.there.depot.rights(lent)
     }
 
-    /// Digest of what was written, of a file of that length.
-    pub fn digest(self, size: u64) -> Option<Digest> {
-        self.there.depot.digests(size).ok()?.whole
+    /// Digest of what was written.
+    pub fn digest(self) -> Option<Digest> {
+        self.there.depot.digests().ok()?.whole
     }
+}
+
+/// Which digests are needed of a file that is read.
+pub struct Need {
+    /// Of all of it.
+    pub whole: bool,
+    /// Of parts.
+    pub parts: Vec<Part>,
 }
 
 /// The digests of a file that is read: made where its bytes are.
@@ -293,18 +360,6 @@ pub struct Found {
 }
 
 impl Sums {
-    /// What was read of a file ends before the file does: digests of its parts only.
-    pub fn end(self) -> Result<Vec<(Part, Digest)>, Skip> {
-        match self {
-            // What others hash of the file goes on.
-            Self::Here(mut hash) => Ok(hash.take_parts()),
-            Self::There(far) => {
-                let size = far.size;
-                Ok(Self::There(far).finish(size)?.parts)
-            }
-        }
-    }
-
     /// All of a file of that length was read that is to be.
     pub fn finish(self, size: u64) -> Result<Found, Skip> {
         match self {
@@ -313,7 +368,7 @@ impl Sums {
                 Ok(Found { whole: hash.try_finish(size), parts })
             }
             Self::There(far) => {
-                let found = far.there.depot.digests(size)?;
+                let found = far.there.depot.digests()?;
                 let parts = found.parts.into_iter().map(|(at, length, digest)| ((at, length), digest));
                 Ok(Found { whole: Ok(found.whole), parts: parts.collect() })
             }

@@ -4,6 +4,7 @@ use super::defect::Current;
 use super::passing::Passing;
 use super::progress::Progress;
 use super::state::{Errand, QueuedSegment};
+use super::there::Ways;
 use super::trouble::ours;
 use super::{Event, Hardware, adopt, blocked, index, label, migrate, nearest, read, recalls, times, verify};
 use crate::Node;
@@ -156,6 +157,8 @@ pub struct Worker {
     pub progress: Arc<Progress>,
     /// The order that runs.
     pub(super) current: Mutex<Option<Current>>,
+    /// How bytes get to and from its drive, if that is at another host.
+    pub(super) ways: Arc<Mutex<Ways>>,
 }
 
 /// A job and the volume that it is about.
@@ -170,7 +173,7 @@ impl Worker {
         robot: Arc<Mutex<Changer>>,
         progress: Arc<Progress>,
     ) -> Self {
-        Self { node, no, library, element, robot, progress, current: Mutex::default() }
+        Self { node, no, library, element, robot, progress, current: Mutex::default(), ways: Arc::default() }
     }
 
     /// The thread: ends when the archive service drops the channel. After a defect the drive is out of use, and what it

@@ -352,8 +352,8 @@ fn depot(
 ) -> Result<Answer, Failure> {
     match (filling, call) {
         (Some(filling), call) => Ok(filling.answer(call)?.into()),
-        (none, DepotCall::Open { device, depot, bytes }) => {
-            *none = Some(node.given.open_depot(who, &device, depot, bytes)?);
+        (none, DepotCall::Open { device, epoch, depot, bytes }) => {
+            *none = Some(node.given.open_depot(who, (&device, epoch), (depot, bytes))?);
             Ok(Reply::Done.into())
         }
         _ => Err(failure(ErrorClass::Invalid, "no depot is open")),

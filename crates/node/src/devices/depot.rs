@@ -15,6 +15,8 @@ use wire::{
 
 /// Bytes of a record's sum.
 const SUM: usize = 4;
+/// No more zeros than these are hashed in one call (bytes): whoever asks waits for it for seconds only. A file that has a larger hole gets no digest here.
+const MOST_ZEROS: u64 = 1 << 30;
 /// A file is read in pieces of this size (bytes), from all its columns at once, one piece ahead.
 const AHEAD: u64 = 4 << 20;
 
@@ -50,6 +52,11 @@ impl Ring {
         true
     }
 
+    /// Nothing goes in or out any more.
+    fn end(&mut self) {
+        *self = Self { bytes: Vec::new(), from: 1, end: 0 };
+    }
+
     /// Bytes that are there; None: not all are.
     fn get(&self, at: u64, bytes: usize) -> Option<Vec<u8>> {
         at.checked_add(bytes as u64).filter(|end| self.from <= at && *end <= self.end)?;
@@ -67,8 +74,14 @@ pub(super) struct Depot {
 }
 
 impl GivenDevice {
+    /// Its depot, if that has this number.
+    pub(super) fn depot_of(&self, number: u64) -> Result<Arc<Depot>, String> {
+        let depot = self.depot.lock().clone().filter(|depot| depot.number == number);
+        depot.ok_or_else(|| format!("depot {number:x} of device {} is gone", self.name))
+    }
+
     /// Bytes from its depot, with their sum behind them if that is wanted.
-    pub(super) fn out_of_depot(&self, there: &wire::ScsiThere) -> Result<Vec<u8>, String> {
+    pub(super) fn get_from_depot(&self, there: &wire::ScsiThere) -> Result<Vec<u8>, String> {
         let depot = self.depot.lock().clone().filter(|depot| depot.number == there.depot);
         let depot =
             depot.ok_or_else(|| format!("depot {:x} of device {} is gone", there.depot, self.name))?;
@@ -82,15 +95,13 @@ impl GivenDevice {
     }
 
     /// Puts what the device gave into its depot, without its sum; false if that is wrong.
-    pub(super) fn into_depot(&self, keep: &wire::ScsiThere, given: &[u8]) -> Result<bool, String> {
+    pub(super) fn put_into_depot(&self, keep: &wire::ScsiThere, given: &[u8]) -> Result<bool, String> {
         let record = match (keep.sealed && !given.is_empty(), given.split_last_chunk::<SUM>()) {
             (false, _) => given,
             (true, Some((record, sum))) if crc32c::crc32c(record).to_le_bytes() == *sum => record,
             (true, _) => return Ok(false),
         };
-        let depot = self.depot.lock().clone().filter(|depot| depot.number == keep.depot);
-        let depot = depot.ok_or_else(|| format!("depot {:x} of device {} is gone", keep.depot, self.name))?;
-        let put = depot.ring.lock().put(keep.at, record);
+        let put = self.depot_of(keep.depot)?.ring.lock().put(keep.at, record);
         let gap = || format!("bytes at {} do not follow what the depot of device {} has", keep.at, self.name);
         put.then_some(true).ok_or_else(gap)
     }
@@ -112,10 +123,40 @@ pub(crate) struct Filling {
 
 /// A file that is written at its targets.
 struct Writing {
-    striped: Arc<Striped>,
+    striped: Striped,
     /// Which have something of it.
     machines: Machines,
-    hash: FileHash,
+    sums: Sums,
+}
+
+/// Digests of a file that comes in ascending pieces.
+struct Sums {
+    length: u64,
+    /// None: there was a hole too large to be hashed.
+    hash: Option<FileHash>,
+}
+
+impl Sums {
+    fn new(file: &DepotFile) -> Self {
+        let parts = file.parts.iter().copied();
+        let hash = if file.whole { FileHash::new().with_parts(parts) } else { FileHash::of_parts(parts) };
+        Self { length: file.lent.length, hash: Some(hash) }
+    }
+
+    fn add(&mut self, offset: u64, bytes: &[u8]) {
+        self.hash = self.hash.take().filter(|hash| hash.gap(offset) <= MOST_ZEROS);
+        if let Some(hash) = &mut self.hash {
+            hash.add(offset, bytes);
+        }
+    }
+
+    fn finish(self) -> DepotDigests {
+        let Some(mut hash) = self.hash.filter(|hash| hash.gap(self.length) <= MOST_ZEROS) else {
+            return DepotDigests { whole: None, parts: Vec::new() };
+        };
+        let parts = hash.take_parts().into_iter().map(|((at, length), digest)| (at, length, digest));
+        DepotDigests { parts: parts.collect(), whole: hash.finish(self.length) }
+    }
 }
 
 impl Drop for Filling {
@@ -131,7 +172,7 @@ impl Drop for Filling {
 struct Reading {
     striped: Arc<Striped>,
     length: u64,
-    hash: FileHash,
+    sums: Sums,
     ahead: Option<Ahead>,
 }
 
@@ -190,8 +231,8 @@ fn piece(striped: &Striped, from: u64, length: u64) -> Result<Vec<u8>, String> {
 
 impl Reading {
     fn new(ways: &Ways, file: &DepotFile) -> Result<Self, String> {
-        let hash = FileHash::new().with_parts(file.parts.iter().copied());
-        Ok(Self { striped: opened(ways, &file.lent)?, length: file.lent.length, hash, ahead: None })
+        let (striped, length) = (opened_to_read(ways, &file.lent)?, file.lent.length);
+        Ok(Self { striped, length, sums: Sums::new(file), ahead: None })
     }
 
     /// Hands `to` the bytes at an offset, and hashes them.
@@ -219,20 +260,21 @@ impl Reading {
             return Err(fail("nothing came".into()));
         };
         to(bytes)?;
-        self.hash.add(offset, bytes);
+        self.sums.add(offset, bytes);
         Ok(bytes.len() as u64)
-    }
-
-    fn digests(mut self, size: u64) -> DepotDigests {
-        let parts = self.hash.take_parts().into_iter().map(|((at, length), digest)| (at, length, digest));
-        DepotDigests { parts: parts.collect(), whole: self.hash.finish(size) }
     }
 }
 
-fn opened(ways: &Ways, lent: &LentLayout) -> Result<Arc<Striped>, String> {
+/// A file at its targets, to be written.
+fn opened(ways: &Ways, lent: &LentLayout) -> Result<Striped, String> {
     let columns = ways.columns(lent.parts.iter().map(|part| &part.access))?;
     let layout = layout_of(lent.parts.iter().map(|part| (&part.access, redundancy(part))));
-    let striped = Striped::open_with(layout, columns, None).map_err(|e| e.to_string())?.quiet();
+    Striped::open_with(layout, columns, None).map_err(|e| e.to_string())
+}
+
+/// The same, to be read while nobody writes.
+fn opened_to_read(ways: &Ways, lent: &LentLayout) -> Result<Arc<Striped>, String> {
+    let striped = opened(ways, lent)?.quiet();
     for ((component, column), way) in striped.ways() {
         if way.channel.is_away() {
             striped.put_aside(component, column);
@@ -245,23 +287,37 @@ impl Writing {
     /// Writes bytes, and hashes them; machines that have what was written.
     fn store(&mut self, offset: u64, bytes: &[u8]) -> Result<Vec<u64>, Failure> {
         self.machines.note(&self.striped);
+        let end = offset.checked_add(bytes.len() as u64).filter(|end| *end <= self.sums.length);
+        end.ok_or_else(|| failure(ErrorClass::Invalid, "bytes behind the end of the file"))?;
         let written = self.striped.write_pieces(&[(offset, bytes)]);
-        self.machines.note(&self.striped);
+        let lost = self.machines.note(&self.striped);
         written.map_err(|e| failure(e.class(), format!("writing the file at its targets: {e}")))?;
-        self.hash.add(offset, bytes);
+        if !lost.is_empty() {
+            let why = "a machine with one of its targets was started anew while it was written";
+            return Err(failure(ErrorClass::Retry, why));
+        }
+        self.sums.add(offset, bytes);
         Ok(self.machines.known())
     }
 }
 
 impl Given {
     /// Makes a depot beside a device that a node may use.
-    pub fn open_depot(&self, who: MemberId, name: &str, depot: u64, bytes: u64) -> Result<Filling, Failure> {
+    pub fn open_depot(
+        &self,
+        who: MemberId,
+        (name, epoch): (&str, u64),
+        (depot, bytes): (u64, u64),
+    ) -> Result<Filling, Failure> {
         let device = self.device(who, name)?;
         let ring = Ring::new(bytes).ok_or_else(|| {
             failure(ErrorClass::Invalid, format!("a depot has 1 to {MAX_DEPOT} bytes, not {bytes}"))
         })?;
         let depot = Arc::new(Depot { number: depot, ring: Mutex::new(ring) });
-        *device.depot.lock() = Some(depot.clone());
+        let before = self.epochs.admit(name, epoch, || device.depot.lock().replace(depot.clone()))?;
+        if let Some(before) = before {
+            before.ring.lock().end();
+        }
         // Whoever asks can read elsewhere if a mover does not answer here.
         Ok(Filling { device, depot, ways: Ways::default().quick(), file: None, back: None })
     }
@@ -272,54 +328,70 @@ impl Filling {
     pub fn answer(&mut self, call: DepotCall) -> Result<Reply, Failure> {
         let invalid = |why: &str| failure(ErrorClass::Invalid, why);
         let fail = |why: String| failure(ErrorClass::Retry, why);
+        let none = || failure(ErrorClass::Invalid, "no file is open");
         match call {
             DepotCall::Open { .. } => Err(invalid("this connection has a depot already")),
-            DepotCall::Put { at, bytes } => self.put(at, &bytes).map(|()| Reply::Done),
-            DepotCall::File(file) if file.parts.len() > MAX_DIGESTS => Err(invalid("too many parts")),
+            DepotCall::Put { at, offset, bytes } => {
+                if let Some(at) = at {
+                    self.put(at, &bytes)?;
+                }
+                if let Some(offset) = offset {
+                    self.file.as_mut().ok_or_else(none)?.sums.add(offset, &bytes);
+                }
+                Ok(Reply::Done)
+            }
             DepotCall::File(file) => {
-                (self.file, self.back) = (None, None);
+                self.begin(&file)?;
                 self.file = Some(Reading::new(&self.ways, &file).map_err(fail)?);
                 Ok(Reply::Done)
             }
             DepotCall::Rights(lent) => {
-                let striped = opened(&self.ways, &lent).map_err(fail)?;
                 match (&mut self.file, &mut self.back) {
-                    (Some(file), _) => file.striped = striped,
-                    (None, Some(back)) => back.striped = striped,
-                    (None, None) => return Err(invalid("no file is open")),
+                    (Some(file), _) => file.striped = opened_to_read(&self.ways, &lent).map_err(fail)?,
+                    (None, Some(back)) => back.striped = opened(&self.ways, &lent).map_err(fail)?,
+                    (None, None) => return Err(none()),
                 }
                 Ok(Reply::Done)
             }
             DepotCall::Get { at, bytes } => self.get(at, bytes).map(Reply::Bytes),
             DepotCall::Back(file) => {
-                (self.file, self.back) = (None, None);
+                self.begin(&file)?;
                 let (striped, machines) =
                     (opened(&self.ways, &file.lent).map_err(fail)?, Machines::default());
-                self.back = Some(Writing { striped, machines, hash: FileHash::new() });
+                striped.meet();
+                self.back = Some(Writing { striped, machines, sums: Sums::new(&file) });
                 Ok(Reply::Done)
             }
             DepotCall::Store { at, bytes, offset } => {
                 let bytes = self.get(at, bytes)?;
-                let back = self.back.as_mut().ok_or_else(|| invalid("no file is being written"))?;
-                back.store(offset, &bytes).map(Reply::Machines)
+                self.back.as_mut().ok_or_else(none)?.store(offset, &bytes).map(Reply::Machines)
             }
             DepotCall::Fetch { at, offset, bytes } => {
                 let most = Some(bytes as usize).filter(|n| (1..=MAX_FETCH).contains(n));
                 let most = most.ok_or_else(|| invalid("a fetch of no or too many bytes"))?;
-                let mut file = self.file.take().ok_or_else(|| invalid("no file is being read"))?;
+                let mut file = self.file.take().ok_or_else(none)?;
                 let got = file.fetch(offset, most, |bytes| at.map_or(Ok(()), |at| self.put(at, bytes)));
                 self.file = Some(file);
                 got.map(Reply::Count)
             }
-            DepotCall::Digests { size } if self.back.is_some() => {
-                let whole = self.back.take().and_then(|back| back.hash.finish(size));
-                Ok(Reply::Digests(Box::new(DepotDigests { whole, parts: Vec::new() })))
-            }
-            DepotCall::Digests { size } => {
-                let file = self.file.take().ok_or_else(|| invalid("no file is being read"))?;
-                Ok(Reply::Digests(Box::new(file.digests(size))))
+            DepotCall::Digests => {
+                let read = self.file.take().map(|file| file.sums);
+                let sums = read.or_else(|| self.back.take().map(|back| back.sums));
+                Ok(Reply::Digests(Box::new(sums.ok_or_else(none)?.finish())))
             }
         }
+    }
+
+    /// Another file is read or written from now on.
+    fn begin(&mut self, file: &DepotFile) -> Result<(), Failure> {
+        (self.file, self.back) = (None, None);
+        let length = file.lent.length;
+        let within = |(at, of): &(u64, u64)| at.checked_add(*of).is_some_and(|end| end <= length);
+        let fits = length <= i64::MAX as u64 && file.parts.len() <= MAX_DIGESTS;
+        if fits && file.parts.iter().all(within) {
+            return Ok(());
+        }
+        Err(failure(ErrorClass::Invalid, "a file that is too long, or parts that it does not have"))
     }
 
     fn get(&self, at: u64, bytes: u32) -> Result<Vec<u8>, Failure> {
@@ -359,5 +431,31 @@ mod tests {
         assert_eq!((ring.get(8, 3).unwrap().as_slice(), ring.get(8, 4)), (&b"8XY"[..], None));
         assert!(ring.get(2, 1).is_some(), "it was not overwritten");
         assert!(Ring::new(0).is_none() && Ring::new(MAX_DEPOT + 1).is_none());
+    }
+
+    #[test]
+    fn of_a_file_with_a_hole_that_takes_too_long_there_is_no_digest_and_of_its_parts_there_is() {
+        let parts = vec![(1 << 40, 5)];
+        let lent = LentLayout { length: 2 << 40, term_ms: 0, parts: Vec::new() };
+        let sums = |whole| Sums::new(&DepotFile { lent: lent.clone(), whole, parts: parts.clone() });
+        let mut all = sums(true);
+        all.add(0, b"begins");
+        all.add(1 << 40, b"bytes");
+        assert_eq!(all.finish(), DepotDigests { whole: None, parts: Vec::new() });
+        let mut part = sums(false);
+        part.add(1 << 40, b"bytes");
+        let found = part.finish();
+        let mut alone = FileHash::new();
+        alone.add(0, b"bytes");
+        assert_eq!(found, DepotDigests { whole: None, parts: vec![(1 << 40, 5, alone.finish(5).unwrap())] });
+        let mut short = Sums::new(&DepotFile {
+            lent: LentLayout { length: 8, term_ms: 0, parts: Vec::new() },
+            whole: true,
+            parts: Vec::new(),
+        });
+        short.add(2, b"bytes");
+        let mut same = FileHash::new();
+        same.add(0, b"\0\0bytes\0");
+        assert_eq!(short.finish().whole, same.finish(8));
     }
 }

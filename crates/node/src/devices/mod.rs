@@ -92,8 +92,9 @@ impl Given {
 impl Held {
     /// Has a command carried out.
     pub fn execute(&self, order: &ScsiOrder) -> Result<ScsiResult, Failure> {
-        let there = order.there.or(order.keep).map_or(0, |there| there.bytes as usize);
-        if order.out.len().max(order.room as usize).max(there) > MAX_SCSI_DATA {
+        let there = |place: Option<wire::ScsiThere>| place.map_or(0, |there| there.bytes as usize);
+        let most = there(order.there).max(there(order.keep)).max(order.room as usize).max(order.out.len());
+        if most > MAX_SCSI_DATA {
             return Ok(ScsiResult::Refused(too_large()));
         }
         if order.cdb.is_empty() || order.cdb.len() > 16 {
@@ -109,10 +110,13 @@ impl Held {
             let name = &self.device.name;
             return Ok(ScsiResult::Lost(format!("another connection has taken device {name}")));
         }
-        let there = match order.there.as_ref().map(|there| self.device.out_of_depot(there)).transpose() {
+        let there = match order.there.as_ref().map(|there| self.device.get_from_depot(there)).transpose() {
             Ok(there) => there.unwrap_or_default(),
-            Err(why) => return Ok(ScsiResult::Lost(why)),
+            Err(why) => return Ok(ScsiResult::Refused(why)),
         };
+        if let Some(Err(why)) = order.keep.map(|keep| self.device.depot_of(keep.depot)) {
+            return Ok(ScsiResult::Refused(why));
+        }
         let mut room = vec![0; order.keep.map_or(order.room as usize, |keep| depot::length(&keep))];
         let both = order.keep.is_some() && order.room > 0;
         let data = match (order.out.is_empty(), there.is_empty(), room.is_empty()) {
@@ -129,32 +133,40 @@ impl Held {
             Err(TransportError::Refused { detail, .. }) => return Ok(ScsiResult::Refused(detail)),
             Err(TransportError::Garbled { .. }) => return Ok(ScsiResult::Garbled),
         };
-        room.truncate(reply.transferred);
-        if order.keep.is_some() && !has_record(&reply) {
-            room.clear();
-        } else if let Some(keep) = &order.keep {
-            match self.device.into_depot(keep, &room) {
-                Ok(true) => room.clear(),
-                Ok(false) => return Ok(ScsiResult::Garbled),
-                Err(why) => return Ok(ScsiResult::Lost(why)),
+        let mut transferred = reply.transferred;
+        room.truncate(transferred);
+        if let Some(keep) = &order.keep {
+            let record = record_in(&reply, depot::length(keep)).filter(|length| *length <= room.len());
+            if let Some(record) = record.and_then(|length| room.get(..length)) {
+                transferred = record.len();
+                match self.device.put_into_depot(keep, record) {
+                    Ok(true) => {}
+                    Ok(false) => return Ok(ScsiResult::Garbled),
+                    Err(why) => return Ok(ScsiResult::Lost(why)),
+                }
             }
+            room.clear();
         }
-        let transferred = reply.transferred as u32;
+        let transferred = transferred as u32;
         Ok(ScsiResult::Answered { status: reply.status, transferred, sense: reply.sense, data: room })
     }
 }
 
-/// Whether what came with the answer to a READ is a whole record.
-fn has_record(reply: &scsi::Reply) -> bool {
+/// Length of the record that came with the answer to a READ of so many bytes; None: no whole one.
+fn record_in(reply: &scsi::Reply, asked: usize) -> Option<usize> {
     if reply.status == scsi::GOOD {
-        return true;
+        return Some(reply.transferred);
     }
-    Sense::decode(&reply.sense).is_some_and(|sense| {
-        let fine = matches!(sense.key, SenseKey::NoSense | SenseKey::RecoveredError) && !sense.deferred;
-        // A longer one than asked for, or of unknown length.
-        let cut = sense.ili && sense.information.is_none_or(|short| short < 0);
-        fine && !sense.filemark && !cut
-    })
+    let sense = Sense::decode(&reply.sense)?;
+    let fine = matches!(sense.key, SenseKey::NoSense | SenseKey::RecoveredError);
+    if !fine || sense.deferred || sense.filemark {
+        return None;
+    }
+    match sense.information {
+        // A shorter one than asked for, or a longer one, or one of unknown length.
+        short if sense.ili => asked.checked_sub(usize::try_from(short?).ok()?),
+        _ => Some(reply.transferred),
+    }
 }
 
 fn too_large() -> String {
@@ -250,6 +262,58 @@ mod tests {
         }
         assert_eq!([given.names(B), given.names(STANDBY)], [["d0"], ["d0"]]);
         assert!(given.open(B, "d1", 0).is_err());
+    }
+
+    #[test]
+    fn only_whole_records_are_kept() {
+        // Fixed format sense data: key with ILI (20h) and FILEMARK (80h), information.
+        let answer = |bits: u8, information: i32| {
+            let mut sense = vec![0; 18];
+            (sense[0], sense[2], sense[7]) = (0xF0, bits, 10);
+            sense[3..7].copy_from_slice(&information.to_be_bytes());
+            scsi::Reply { status: scsi::CHECK_CONDITION, transferred: 100, sense }
+        };
+        let good = scsi::Reply { status: scsi::GOOD, transferred: 60, sense: Vec::new() };
+        assert_eq!(record_in(&good, 100), Some(60));
+        assert_eq!(record_in(&answer(0x20, 30), 100), Some(70), "shorter, whatever was transferred");
+        assert_eq!(record_in(&answer(0x20, -30), 100), None, "longer");
+        assert_eq!(record_in(&answer(0x20, 130), 100), None, "nonsense");
+        assert_eq!(record_in(&answer(0x01, 0), 100), Some(100), "a recovered error");
+        assert_eq!(record_in(&answer(0x80, 100), 100), None, "a filemark");
+        assert_eq!(record_in(&answer(0x03, 0), 100), None, "a medium error");
+        assert_eq!(record_in(&scsi::Reply { sense: vec![1, 2], ..answer(0, 0) }, 100), None);
+    }
+
+    #[test]
+    fn a_depot_is_for_the_nodes_that_are_named_and_the_last_one_that_was_made_counts() {
+        let dir = tempfile::tempdir().unwrap();
+        let (_server, given) = given(dir.path());
+        let stranger = MemberId::Node(types::NodeId(3));
+        assert_eq!(given.open_depot(stranger, ("d0", 9), (1, 10)).err().unwrap().class, ErrorClass::NotFound);
+        for bytes in [0, wire::MAX_DEPOT + 1] {
+            assert_eq!(given.open_depot(B, ("d0", 0), (1, bytes)).err().unwrap().class, ErrorClass::Invalid);
+        }
+        let put = |at: u64| wire::DepotCall::Put { at: Some(at), offset: None, bytes: b"bytes".into() };
+        let get = |at: u64| wire::DepotCall::Get { at, bytes: 5 };
+        let mut first = given.open_depot(B, ("d0", 1), (7, 100)).unwrap();
+        assert!(first.answer(put(0)).is_ok() && first.answer(put(6)).is_err(), "a gap");
+        assert_eq!(first.answer(get(0)), Ok(wire::Reply::Bytes(b"bytes".into())));
+        let held = given.open(B, "d0", 1).unwrap();
+        let there = |depot, at| wire::ScsiThere { depot, at, bytes: 5, sealed: false };
+        let refused = |order: ScsiOrder| matches!(held.execute(&order), Ok(ScsiResult::Refused(_)));
+        let order = |there| ScsiOrder { room: 0, there: Some(there), ..inquiry() };
+        assert!(refused(order(there(8, 0))) && refused(order(there(7, 1))), "not what is there");
+        assert!(held.execute(&ScsiOrder { keep: Some(there(7, 5)), ..order(there(7, 0)) }).is_err());
+        assert!(refused(ScsiOrder { room: 0, keep: Some(there(8, 5)), ..inquiry() }), "nothing is done");
+        // Whoever took over makes another; the one before makes none any more.
+        let mut second = given.open_depot(STANDBY, ("d0", 2), (9, 100)).unwrap();
+        assert!(first.answer(put(5)).is_err() && first.answer(get(0)).is_err());
+        assert_eq!(given.open_depot(B, ("d0", 1), (11, 100)).err().unwrap().class, ErrorClass::Denied);
+        drop(first);
+        assert!(second.answer(put(0)).is_ok() && second.answer(get(0)).is_ok());
+        for call in [wire::DepotCall::Digests, wire::DepotCall::Fetch { at: None, offset: 0, bytes: 1 }] {
+            assert_eq!(second.answer(call).unwrap_err().class, ErrorClass::Invalid, "no file is open");
+        }
     }
 
     #[test]

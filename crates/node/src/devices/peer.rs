@@ -103,7 +103,15 @@ pub(crate) enum DepotError {
     /// It is gone with what it had.
     Gone(String),
     /// It could not, and is there still.
-    Failed(String),
+    Failed(ErrorClass, String),
+}
+
+impl DepotError {
+    /// What happened.
+    pub fn why(self) -> String {
+        let (Self::Gone(why) | Self::Failed(_, why)) = self;
+        why
+    }
 }
 
 /// Memory beside a drive of another node, as this node fills it.
@@ -120,10 +128,11 @@ impl Depot {
     /// # Errors
     /// That node does not answer, or does not make depots.
     pub fn open(state: &Path, address: &NodeAddress, bytes: u64) -> Result<Self, DepotError> {
+        let epoch = crate::standby::serving_epoch(state).map_err(|e| DepotError::Gone(e.message))?;
         let line = Line::to(&directory(state), &address.node).map_err(DepotError::Gone)?;
         let number = uuid::Uuid::new_v4().as_u64_pair().0;
         let depot = Self { number, name: address.to_string(), line: Mutex::new(Some(line)) };
-        depot.ask(DepotCall::Open { device: address.device.clone(), depot: number, bytes })?;
+        depot.ask(DepotCall::Open { device: address.device.clone(), epoch, depot: number, bytes })?;
         Ok(depot)
     }
 
@@ -142,7 +151,7 @@ impl Depot {
         let Some(open) = line.as_mut() else { return Err(DepotError::Gone(format!("{}: gone", self.name))) };
         match open.ask(&Call::Depot(Box::new(call)), FETCH_PATIENCE) {
             Ok(Ok(reply)) => Ok(reply),
-            Ok(Err(e)) => Err(DepotError::Failed(format!("{}: {}", self.name, e.message))),
+            Ok(Err(e)) => Err(DepotError::Failed(e.class, format!("{}: {}", self.name, e.message))),
             Err(e) => {
                 *line = None;
                 Err(DepotError::Gone(format!("{}: {e}", self.name)))
@@ -158,14 +167,17 @@ impl Depot {
     }
 
     fn unexpected(&self, reply: &wire::Reply) -> DepotError {
-        DepotError::Failed(format!("{} answered {reply:?}", self.name))
+        DepotError::Failed(ErrorClass::Bug, format!("{} answered {reply:?}", self.name))
     }
 
-    /// Bytes at a place of the stream.
-    pub fn put(&self, mut at: u64, bytes: &[u8]) -> Result<(), DepotError> {
+    /// Bytes at a place of the stream, or nowhere; with an offset they are what the file has there that is read.
+    pub fn put(&self, at: Option<u64>, offset: Option<u64>, bytes: &[u8]) -> Result<(), DepotError> {
+        let mut before = 0;
         for piece in bytes.chunks(MAX_FETCH) {
-            self.done(DepotCall::Put { at, bytes: piece.to_vec() })?;
-            at += piece.len() as u64;
+            let behind = |place: u64| place + before;
+            let (at, offset) = (at.map(behind), offset.map(behind));
+            self.done(DepotCall::Put { at, offset, bytes: piece.to_vec() })?;
+            before += piece.len() as u64;
         }
         Ok(())
     }
@@ -216,8 +228,8 @@ impl Depot {
     }
 
     /// Digests of what was fetched or stored.
-    pub fn digests(&self, size: u64) -> Result<DepotDigests, DepotError> {
-        match self.ask(DepotCall::Digests { size })? {
+    pub fn digests(&self) -> Result<DepotDigests, DepotError> {
+        match self.ask(DepotCall::Digests)? {
             wire::Reply::Digests(found) => Ok(*found),
             other => Err(self.unexpected(&other)),
         }

@@ -7,6 +7,7 @@ use crate::clock::Moment;
 use crate::error::fs_error;
 use catalog::Far;
 use data::Rights;
+use layout::Redundancy;
 use std::time::Duration;
 use types::api::FsResult;
 use types::*;
@@ -66,11 +67,41 @@ impl Node {
     ) -> FsResult<Option<LentLayout>> {
         let read = || self.catalog.far(object).map_err(|e| fs_error("layout", &e));
         let (far, open) = self.movers.claims.look(object, true, read);
-        let Some(far) = far?.filter(|far| open && !far.rule().is_redundant() && far.stale.is_empty()) else {
+        let Some(far) = far?.filter(|far| open && far.stale.is_empty()) else { return Ok(None) };
+        let grantee = Grantee { client: depot, uid: 0 };
+        if far.rule().is_redundant() {
+            return self.lend_copies(ino, (object, &far), length, grantee);
+        }
+        self.movers.given.note(object, Moment::now() + LIFE);
+        Ok(self.plain(ino, &far, (Rights::WRITE, grantee), length))
+    }
+
+    /// The same of a file with copies, all of which are there: the right is lent, as to a host that writes one alone ([`super::copies`]). Not of coded ones, whose log the
+    /// node has begun.
+    fn lend_copies(
+        &self,
+        ino: Ino,
+        (object, far): (ObjectId, &Far),
+        length: u64,
+        grantee: Grantee,
+    ) -> FsResult<Option<LentLayout>> {
+        let coded = |one: &layout::Component| matches!(one.redundancy, Redundancy::Coded { .. });
+        if length < LITTLE || far.layout.components.iter().any(coded) {
+            return Ok(None);
+        }
+        let (begun, issued, down) = (Moment::now(), crate::now(), self.movers.down());
+        let whole = |far: &Far| far.stale.is_empty() && far.on(&down).is_empty();
+        let read = || -> FsResult<_> {
+            Ok(self.catalog.far(object).map_err(|e| fs_error("layout", &e))?.filter(&whole))
+        };
+        let note = || self.movers.lent.note_far(object, begun + ENDED, &down, read);
+        let Some((number, new, far)) = self.movers.claims.unless_claimed(object, note).transpose()?.flatten()
+        else {
             return Ok(None);
         };
-        self.movers.given.note(object, Moment::now() + LIFE);
-        Ok(self.plain(ino, &far, (Rights::WRITE, Grantee { client: depot, uid: 0 }), length))
+        self.movers.given.note(object, begun + ENDED);
+        let noted = Noted { number, new, far, length };
+        self.hand_out(ino, object, noted, &down, (Rights::WRITE, grantee, issued))
     }
 
     /// A file without copies with these rights; None: nobody can be let at its targets.

@@ -208,14 +208,13 @@ impl<'t> Feeder<'t> {
         Ok(opened.and_then(|(source, sums)| {
             halted(worker)?;
             source.unchanged(worker, chosen.item.ino)?;
-            let own = |parts: &[(Part, Digest)]| {
-                parts.iter().find(|(part, _)| *part == part_of(entry)).map(|(_, digest)| *digest)
-            };
-            if !is_last(entry) {
-                return Ok(Made { member: own(&sums.end()?), file: None });
-            }
             let found = sums.finish(source.size())?;
-            let part = own(&found.parts);
+            if !is_last(entry) {
+                // Nothing but that part was asked for.
+                return Ok(Made { member: found.parts.first().map(|(_, digest)| *digest), file: None });
+            }
+            let part =
+                found.parts.iter().find(|(part, _)| *part == part_of(entry)).map(|(_, digest)| *digest);
             let file = source.digest(worker, &chosen.item, found)?;
             Ok(Made { member: if entry_is_whole(entry) { file } else { part }, file })
         }))
@@ -232,9 +231,13 @@ impl<'t> Feeder<'t> {
         if !is_last(entry) && source.moves {
             source.verify(worker, item.ino, self.buffers)?;
         }
+        if !is_last(entry) {
+            let sums = source.sums_of(worker, item.ino, self.buffers, part_of(entry));
+            return Ok((source, sums));
+        }
         let part = (!entry_is_whole(entry)).then(|| part_of(entry));
         let mut sums = source.sums(worker, item, self.buffers, part);
-        if is_last(entry) && entry.file.segment_offset > 0 {
+        if entry.file.segment_offset > 0 {
             source.read_through(worker, &mut sums, entry.file.segment_offset)?;
         }
         Ok((source, sums))
