@@ -262,3 +262,51 @@ fn a_file_larger_than_a_cartridge_goes_straight_to_several_in_both_formats_and_c
     assert!(hall.moved().0 >= straight + 60_000_000, "it came back straight");
     first.ok(["down"]);
 }
+
+/// The largest object on the target of a node.
+fn largest(bed: &Bed) -> PathBuf {
+    let files = |dir: PathBuf| fs::read_dir(dir).into_iter().flatten().map(|entry| entry.unwrap().path());
+    let objects = files(bed.path("target/objects")).filter(|dir| dir.is_dir()).flat_map(files);
+    objects.max_by_key(|path| path.metadata().map_or(0, |meta| meta.len())).expect("an object")
+}
+
+/// Also not what lies behind it, in its place.
+#[test]
+fn of_a_file_with_a_block_that_rotted_nothing_goes_to_tape_before_that_is_mended() {
+    if !can_mount("a rotten block on the way to a drive") {
+        return;
+    }
+    let hall = Hall::new(Mechanics::ZERO, 256 << 20);
+    let [first, _, third] = &hall.beds;
+    let dir = hall.directory("striped", "--stripes 2 --stripe-size 64KiB");
+    let (path, bytes) = (dir.join("file"), noise(4, 40_000_000));
+    fs::write(&path, &bytes).unwrap();
+    closed(first, &path, bytes.len());
+    first.ok(["down"]);
+    third.ok(["down"]);
+    // In the first piece that is read ahead, and in no other.
+    let object = fs::OpenOptions::new().read(true).write(true).open(largest(third)).unwrap();
+    let mut before = [0; 3];
+    object.read_exact_at(&mut before, 100_000).unwrap();
+    object.write_all_at(&before.map(|byte| !byte), 100_000).unwrap();
+    object.sync_all().unwrap();
+    third.up();
+    first.up_mounted();
+    first.wait("two targets", || up(first) == [2, 3]);
+    first.ok(words("migrate", &path, ""));
+    first.wait("it is found", || {
+        let log = fs::read_to_string(first.state().join("thermo.log")).unwrap();
+        log.contains("does not get at the targets of inode")
+    });
+    std::thread::sleep(Duration::from_secs(3));
+    let copies = || first.json(words("stat", &path, ""))[0]["file"]["copies"].as_array().map_or(0, Vec::len);
+    assert_eq!(copies(), 0, "it is not what was written");
+    object.write_all_at(&before, 100_000).unwrap();
+    object.sync_all().unwrap();
+    first.ok(words("migrate", &path, "--wait"));
+    first.ok(words("purge", &path, "--wait"));
+    first.ok(words("stage", &path, "--wait"));
+    assert!(fs::read(&path).unwrap() == bytes);
+    first.ok(["check", "--tapes", "--deep"]);
+    first.ok(["down"]);
+}

@@ -78,9 +78,12 @@ impl FileHash {
         parts.filter_map(|(part, hash)| Some((part, hash.finish(part.1)?))).collect()
     }
 
-    /// How many zeros are hashed before bytes at this offset are.
+    /// How many zeros are hashed at once before bytes at this offset are, for all of it or for a part.
     pub fn gap(&self, offset: u64) -> u64 {
-        if matches!(self.sum, Sum::Nobody) { 0 } else { offset.saturating_sub(self.at) }
+        let own = if matches!(self.sum, Sum::Nobody) { 0 } else { offset.saturating_sub(self.at) };
+        let within = |start: u64, length: u64| offset.saturating_sub(start).min(length);
+        let parts = self.parts.iter().map(|((start, length), hash)| hash.gap(within(*start, *length)));
+        parts.fold(own, u64::max)
     }
 
     fn skip_to(&mut self, offset: u64) {

@@ -9,6 +9,7 @@ use super::hand::InHand;
 use super::index::write_index;
 use super::label::{self, Fitness};
 use super::stream::Stream;
+use super::there::There;
 use super::times;
 use super::trouble::ours;
 use super::worker::Worker;
@@ -17,6 +18,7 @@ use crate::clock::Moment;
 use catalog::VolumeAppend;
 use crossbeam_channel::{Receiver, bounded, unbounded};
 use std::panic::resume_unwind;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tape::{AppendPoint, Appender, LabelState, Mounted, Onto, Room, TapeError};
@@ -52,6 +54,8 @@ struct Turn<'t> {
     last: Moment,
     /// The copy that the stream is in.
     copy: Option<(Ino, CopyNo)>,
+    /// Where what is fed lies, if that is at the drive's host.
+    there: Option<Arc<There>>,
 }
 
 /// Why writing stops for the moment.
@@ -90,18 +94,10 @@ pub fn migrate(
     if matches!(mounted.label(), LabelState::Sections(_)) {
         return sections::migrate(worker, mounted, volume, pool);
     }
-    let config = worker.node.settings();
     let hand = InHand::new(&worker.node.writes, pool);
     let buffers = Buffers::to_write(worker, volume.block_size as usize);
     let recorder = Recorder::new(worker, barcode, &hand);
-    let limits = Limits {
-        files: config.tape.max_files_per_volume.saturating_sub(volume.files),
-        bytes: room::free_on(&volume),
-        allowed: worker.node.allowed_to(pool).unwrap_or(u64::MAX),
-        flush_bytes: config.tape.flush_every.0.min(worker.node.space.view().capacity / FLUSH_SHARE),
-        flush_files: config.tape.flush_files,
-        flush_after: FLUSH_AFTER,
-    };
+    let limits = limits(worker, &volume, pool);
     std::thread::scope(|scope| {
         let (out, fed) = unbounded(); // as many chunks as there are buffers
         let (orders, queue) = bounded(RECORD_AHEAD);
@@ -120,13 +116,37 @@ pub fn migrate(
             threads.push(worker.helper(scope, "record", records).map_err(failed)?);
             Records::by_thread(volume, orders, recorded)
         };
-        let since = (Moment::now(), 0);
-        let turn =
-            Turn { worker, pool, hand, fed, stream, records, append_block, since, last: since.0, copy: None };
+        let (since, there) = ((Moment::now(), 0), buffers.there().cloned());
+        let turn = Turn {
+            worker,
+            pool,
+            hand,
+            fed,
+            stream,
+            records,
+            append_block,
+            since,
+            last: since.0,
+            copy: None,
+            there,
+        };
         let ended = turn.run(mounted);
         threads.into_iter().for_each(|t| t.join().unwrap_or_else(|panic| resume_unwind(panic)));
         ended
     })
+}
+
+/// How much a turn takes.
+fn limits(worker: &Worker, volume: &Volume, pool: &PoolName) -> Limits {
+    let config = worker.node.settings();
+    Limits {
+        files: config.tape.max_files_per_volume.saturating_sub(volume.files),
+        bytes: room::free_on(volume),
+        allowed: worker.node.allowed_to(pool).unwrap_or(u64::MAX),
+        flush_bytes: config.tape.flush_every.0.min(worker.node.space.view().capacity / FLUSH_SHARE),
+        flush_files: config.tape.flush_files,
+        flush_after: FLUSH_AFTER,
+    }
 }
 
 /// A volume as the catalogue knows it.
@@ -174,7 +194,14 @@ impl Turn<'_> {
             // The reader ends with a word; if it does not it has panicked, and then so do we.
             match self.fed.recv().unwrap_or(Fed::End(None)) {
                 Fed::Chunk(chunk) => {
-                    if !self.chunk(&mut appender, chunk)? {
+                    let written = match self.chunk(&mut appender, chunk) {
+                        // It goes again: nothing counts of what was not flushed, and the drive is as it was.
+                        Err(e) if self.there.as_ref().is_some_and(|there| there.has_failed(&e)) => {
+                            return Ok(Pause::Done);
+                        }
+                        written => written?,
+                    };
+                    if !written {
                         self.commit(&mut appender, true)?;
                         return Ok(Pause::Full(END_REACHED));
                     }

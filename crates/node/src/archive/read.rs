@@ -170,8 +170,8 @@ impl Reading<'_> {
                     node.archive.forget_recall(&one);
                     node.end_recall(&one.staging, Outcome::Failed(why));
                 }
-                // The command was not sent: its drive is as it was.
-                Err(Trouble::Tape(e)) if e.fault == Fault::NotSent && self.buffers.are_gone() => {
+                // The drive is as it was.
+                Err(Trouble::Tape(e)) if self.buffers.there().is_some_and(|there| there.has_failed(&e)) => {
                     unread.push(one);
                     break;
                 }

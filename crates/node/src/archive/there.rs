@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use tape::Load;
+use tape::{Fault, Load, TapeError};
 use types::*;
 use wire::{DepotFile, MAX_DIGESTS};
 
@@ -28,6 +28,8 @@ const AWHILE: Duration = Duration::from_secs(5);
 pub struct Ways {
     /// Until then nothing is read or written at targets there.
     shunned: Option<Moment>,
+    /// The file for which that failed last, and when: it may be at fault itself.
+    failed: Option<(Ino, Moment)>,
     /// When a depot was lost last.
     lost: Option<Moment>,
     /// Until then none is made.
@@ -116,12 +118,28 @@ impl There {
         lasts(self.ways.lock().shunned)
     }
 
-    fn shun(&self, why: &str) {
+    /// A file was not to be read or written at its targets there.
+    fn shun(&self, ino: Ino, why: &str) {
+        let (mut ways, now) = (self.ways.lock(), Moment::now());
         tracing::warn!(
-            "{}: its host does not get at targets ({why}): what lies there goes through this node for {SHUNNED:?}",
+            "{}: its host does not get at the targets of inode {ino}, which go on here: {why}",
             self.name
         );
-        self.ways.lock().shunned = Some(Moment::now() + SHUNNED);
+        if ways.failed.is_some_and(|(other, at)| other != ino && now < at + SHUNNED) {
+            tracing::warn!("{}: what lies on targets goes through this node for {SHUNNED:?}", self.name);
+            ways.shunned = Some(now + SHUNNED);
+        }
+        ways.failed = Some((ino, now));
+    }
+
+    /// A command of its drive was not sent for want of it, though that was not told here: it is as good as gone.
+    pub fn has_failed(&self, error: &TapeError) -> bool {
+        let failed = error.fault == Fault::NotSent;
+        if failed {
+            tracing::debug!("{}: {error}", self.name);
+            self.depot.give_up();
+        }
+        failed
     }
 }
 
@@ -177,7 +195,7 @@ impl Far {
         match there.depot.file(DepotFile { lent, whole: need.whole, parts: need.parts.clone() }) {
             Ok(()) => Some(Self { there: there.clone(), ino, object, size, again, here: None }),
             Err(DepotError::Failed(_, why)) => {
-                there.shun(&why);
+                there.shun(ino, &why);
                 None
             }
             Err(DepotError::Gone(_)) => None,
@@ -210,7 +228,8 @@ impl Far {
             fetched = self.there.depot.fetch(at, offset, most);
         }
         if let Err(DepotError::Failed(_, why)) = &fetched {
-            self.there.shun(why);
+            self.there.shun(self.ino, why);
+            self.here = Some(Moment::now() + SHUNNED);
             return Ok(None);
         }
         let got = fetched?;
@@ -281,7 +300,7 @@ impl Back {
         match there.depot.back(DepotFile { lent, whole, parts: Vec::new() }) {
             Ok(()) => Some(Self { there: there.clone(), ino, object, size, file: file.clone(), again }),
             Err(DepotError::Failed(_, why)) => {
-                there.shun(&why);
+                there.shun(ino, &why);
                 None
             }
             Err(DepotError::Gone(_)) => None,
@@ -297,7 +316,7 @@ impl Back {
             Err(DepotError::Gone(why)) => return Err(self.ended(node, Unsent::Gone(why))),
             Err(DepotError::Failed(class, why)) => {
                 if class == ErrorClass::Retry {
-                    self.there.shun(&why);
+                    self.there.shun(self.ino, &why);
                 }
                 return Err(self.ended(node, Unsent::Here(why)));
             }

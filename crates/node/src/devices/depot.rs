@@ -94,14 +94,19 @@ impl GivenDevice {
         Ok(bytes)
     }
 
-    /// Puts what the device gave into its depot, without its sum; false if that is wrong.
-    pub(super) fn put_into_depot(&self, keep: &wire::ScsiThere, given: &[u8]) -> Result<bool, String> {
+    /// Puts what the device gave into a depot of it, without its sum; false if that is wrong.
+    pub(super) fn put_into_depot(
+        &self,
+        depot: &Depot,
+        keep: &wire::ScsiThere,
+        given: &[u8],
+    ) -> Result<bool, String> {
         let record = match (keep.sealed && !given.is_empty(), given.split_last_chunk::<SUM>()) {
             (false, _) => given,
             (true, Some((record, sum))) if crc32c::crc32c(record).to_le_bytes() == *sum => record,
             (true, _) => return Ok(false),
         };
-        let put = self.depot_of(keep.depot)?.ring.lock().put(keep.at, record);
+        let put = depot.ring.lock().put(keep.at, record);
         let gap = || format!("bytes at {} do not follow what the depot of device {} has", keep.at, self.name);
         put.then_some(true).ok_or_else(gap)
     }
@@ -143,6 +148,12 @@ impl Sums {
         Self { length: file.lent.length, hash: Some(hash) }
     }
 
+    /// Whether the file has so many bytes there.
+    fn has(&self, offset: u64, bytes: usize) -> Result<(), Failure> {
+        let end = offset.checked_add(bytes as u64).filter(|end| *end <= self.length);
+        end.map(drop).ok_or_else(|| failure(ErrorClass::Invalid, "bytes behind the end of the file"))
+    }
+
     fn add(&mut self, offset: u64, bytes: &[u8]) {
         self.hash = self.hash.take().filter(|hash| hash.gap(offset) <= MOST_ZEROS);
         if let Some(hash) = &mut self.hash {
@@ -181,25 +192,30 @@ struct Ahead {
     /// Offset of the piece that is being handed out.
     at: u64,
     piece: Vec<u8>,
-    next: Receiver<Result<Vec<u8>, String>>,
+    /// Pieces with their offsets. None follows one that could not be read.
+    next: Receiver<(u64, Result<Vec<u8>, String>)>,
 }
 
 impl Ahead {
-    /// Reads a file from here on.
-    fn begin(striped: Arc<Striped>, from: u64, length: u64) -> Result<Self, String> {
+    /// Reads a file of that length from here on, by pieces from an offset.
+    fn begin(
+        read: impl Fn(u64) -> Result<Vec<u8>, String> + Send + 'static,
+        from: u64,
+        length: u64,
+    ) -> Result<Self, String> {
         let (give, next) = bounded(1);
         if length.saturating_sub(from) <= AHEAD {
-            let piece = piece(&striped, from, length)?;
-            return Ok(Self { at: from, piece, next });
+            return Ok(Self { at: from, piece: read(from)?, next });
         }
         let read = move || {
             let mut at = from;
             while at < length {
-                let found = piece(&striped, at, length);
-                at += AHEAD;
-                if give.send(found).is_err() {
+                let found = read(at);
+                let failed = found.is_err();
+                if give.send((at, found)).is_err() || failed {
                     break;
                 }
+                at += AHEAD;
             }
         };
         std::thread::Builder::new().name("depot-ahead".into()).spawn(read).map_err(|e| e.to_string())?;
@@ -209,9 +225,9 @@ impl Ahead {
     /// Bytes at this offset, as far as the piece goes; None: they are not what comes next.
     fn take(&mut self, offset: u64, most: usize) -> Result<Option<&[u8]>, String> {
         if offset == self.at + self.piece.len() as u64
-            && let Ok(piece) = self.next.recv()
+            && let Ok((at, piece)) = self.next.recv()
         {
-            (self.at, self.piece) = (offset, piece?);
+            (self.at, self.piece) = (at, piece?);
         }
         let Some(start) = offset.checked_sub(self.at).filter(|start| *start < self.piece.len() as u64) else {
             return Ok(None);
@@ -247,21 +263,25 @@ impl Reading {
         if offset >= self.length {
             return Ok(0);
         }
-        let follows = match &mut self.ahead {
-            Some(ahead) => ahead.take(offset, most).map(|found| found.is_some()),
-            None => Ok(false),
+        let mut kept = self.ahead.take();
+        let follows = kept.as_mut().map(|ahead| ahead.take(offset, most).map(|found| found.is_some()));
+        let follows = follows.transpose().map_err(fail)?.unwrap_or(false);
+        let mut ahead = match kept.filter(|_| follows) {
+            Some(ahead) => ahead,
+            None => {
+                let (striped, length) = (self.striped.clone(), self.length);
+                Ahead::begin(move |at| piece(&striped, at, length), offset, length).map_err(fail)?
+            }
         };
-        // What failed once is asked again.
-        if !follows.inspect_err(|_| self.ahead = None).map_err(fail)? {
-            self.ahead = Some(Ahead::begin(self.striped.clone(), offset, self.length).map_err(fail)?);
-        }
-        let found = self.ahead.as_mut().map(|ahead| ahead.take(offset, most)).transpose();
-        let Some(bytes) = found.map_err(fail)?.flatten() else {
+        let Some(bytes) = ahead.take(offset, most).map_err(fail)? else {
             return Err(fail("nothing came".into()));
         };
         to(bytes)?;
         self.sums.add(offset, bytes);
-        Ok(bytes.len() as u64)
+        let got = bytes.len() as u64;
+        // What failed is not kept: it is read anew, if it is asked for again.
+        self.ahead = Some(ahead);
+        Ok(got)
     }
 }
 
@@ -287,8 +307,7 @@ impl Writing {
     /// Writes bytes, and hashes them; machines that have what was written.
     fn store(&mut self, offset: u64, bytes: &[u8]) -> Result<Vec<u64>, Failure> {
         self.machines.note(&self.striped);
-        let end = offset.checked_add(bytes.len() as u64).filter(|end| *end <= self.sums.length);
-        end.ok_or_else(|| failure(ErrorClass::Invalid, "bytes behind the end of the file"))?;
+        self.sums.has(offset, bytes.len())?;
         let written = self.striped.write_pieces(&[(offset, bytes)]);
         let lost = self.machines.note(&self.striped);
         written.map_err(|e| failure(e.class(), format!("writing the file at its targets: {e}")))?;
@@ -332,11 +351,14 @@ impl Filling {
         match call {
             DepotCall::Open { .. } => Err(invalid("this connection has a depot already")),
             DepotCall::Put { at, offset, bytes } => {
+                if let Some(offset) = offset {
+                    self.file.as_ref().ok_or_else(none)?.sums.has(offset, bytes.len())?;
+                }
                 if let Some(at) = at {
                     self.put(at, &bytes)?;
                 }
-                if let Some(offset) = offset {
-                    self.file.as_mut().ok_or_else(none)?.sums.add(offset, &bytes);
+                if let (Some(offset), Some(file)) = (offset, &mut self.file) {
+                    file.sums.add(offset, &bytes);
                 }
                 Ok(Reply::Done)
             }
@@ -347,7 +369,10 @@ impl Filling {
             }
             DepotCall::Rights(lent) => {
                 match (&mut self.file, &mut self.back) {
-                    (Some(file), _) => file.striped = opened_to_read(&self.ways, &lent).map_err(fail)?,
+                    (Some(file), _) => {
+                        file.striped = opened_to_read(&self.ways, &lent).map_err(fail)?;
+                        file.ahead = None;
+                    }
                     (None, Some(back)) => back.striped = opened(&self.ways, &lent).map_err(fail)?,
                     (None, None) => return Err(none()),
                 }
@@ -457,5 +482,31 @@ mod tests {
         let mut same = FileHash::new();
         same.add(0, b"\0\0bytes\0");
         assert_eq!(short.finish().whole, same.finish(8));
+    }
+
+    #[test]
+    fn behind_a_piece_that_was_not_read_nothing_is_taken_for_it() {
+        let length = 3 * AHEAD;
+        let piece = |at: u64| vec![1 + (at / AHEAD) as u8; AHEAD as usize];
+        for bad in 0..3 {
+            let read = move |at: u64| if at == bad * AHEAD { Err("bad".to_owned()) } else { Ok(piece(at)) };
+            let mut ahead = Ahead::begin(read, 0, length).unwrap();
+            for at in (0..bad).map(|n| n * AHEAD) {
+                assert_eq!(ahead.take(at, 10).unwrap(), Some(&piece(at)[..10]));
+                assert_eq!(
+                    ahead.take(at + 10, usize::MAX).unwrap().map(<[u8]>::len),
+                    Some(AHEAD as usize - 10)
+                );
+            }
+            assert!(ahead.take(bad * AHEAD, 10).is_err());
+            // Whoever asks again gets nothing, and nothing of what lies behind it.
+            for at in 0..3 {
+                assert!(!matches!(ahead.take(at * AHEAD, 10), Ok(Some(bytes)) if bytes[0] != 1 + at as u8));
+            }
+            assert_eq!(ahead.take(bad * AHEAD, 10), Ok(None));
+        }
+        let mut last = Ahead::begin(move |at| Ok(piece(at)), 2 * AHEAD, length).unwrap();
+        assert_eq!(last.take(2 * AHEAD + 5, 1), Ok(Some(&[3][..])));
+        assert!(Ahead::begin(|_| Err("bad".to_owned()), 2 * AHEAD, length).is_err());
     }
 }

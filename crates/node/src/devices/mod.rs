@@ -114,9 +114,11 @@ impl Held {
             Ok(there) => there.unwrap_or_default(),
             Err(why) => return Ok(ScsiResult::Refused(why)),
         };
-        if let Some(Err(why)) = order.keep.map(|keep| self.device.depot_of(keep.depot)) {
-            return Ok(ScsiResult::Refused(why));
-        }
+        // What the device gives has its place, also if nobody is left to fetch it.
+        let keeps = match order.keep.map(|keep| self.device.depot_of(keep.depot)).transpose() {
+            Ok(keeps) => keeps,
+            Err(why) => return Ok(ScsiResult::Refused(why)),
+        };
         let mut room = vec![0; order.keep.map_or(order.room as usize, |keep| depot::length(&keep))];
         let both = order.keep.is_some() && order.room > 0;
         let data = match (order.out.is_empty(), there.is_empty(), room.is_empty()) {
@@ -135,11 +137,11 @@ impl Held {
         };
         let mut transferred = reply.transferred;
         room.truncate(transferred);
-        if let Some(keep) = &order.keep {
+        if let (Some(keep), Some(depot)) = (&order.keep, &keeps) {
             let record = record_in(&reply, depot::length(keep)).filter(|length| *length <= room.len());
             if let Some(record) = record.and_then(|length| room.get(..length)) {
                 transferred = record.len();
-                match self.device.put_into_depot(keep, record) {
+                match self.device.put_into_depot(depot, keep, record) {
                     Ok(true) => {}
                     Ok(false) => return Ok(ScsiResult::Garbled),
                     Err(why) => return Ok(ScsiResult::Lost(why)),

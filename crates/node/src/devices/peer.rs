@@ -146,6 +146,11 @@ impl Depot {
         self.line.lock().is_none()
     }
 
+    /// Nothing more is asked of it.
+    pub fn give_up(&self) {
+        *self.line.lock() = None;
+    }
+
     fn ask(&self, call: DepotCall) -> Result<wire::Reply, DepotError> {
         let mut line = self.line.lock();
         let Some(open) = line.as_mut() else { return Err(DepotError::Gone(format!("{}: gone", self.name))) };

@@ -12,6 +12,7 @@ use super::hand::InHand;
 use super::index::write_index;
 use super::migrate::{close, leave_to_others};
 use super::room;
+use super::there::There;
 use super::times;
 use super::trouble::ours;
 use super::worker::Worker;
@@ -21,6 +22,7 @@ use choose::Limits;
 use crossbeam_channel::{Receiver, bounded, unbounded};
 use feed::{Fed, Feeder, Member};
 use std::panic::resume_unwind;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tape::{Fault, Mounted, Onto, Room, SectionPoint, TapeError};
 use types::*;
@@ -42,6 +44,8 @@ struct Turn<'t> {
     records: Records<'t>,
     /// When the last section was written, or the turn began.
     since: Moment,
+    /// Where what is fed lies, if that is at the drive's host.
+    there: Option<Arc<There>>,
 }
 
 /// Writes until the backlog is empty, the volume is full or the node stops; returns the tape's position.
@@ -69,7 +73,8 @@ pub fn migrate(
         let records = move || recorder.run(&queue, &done);
         let recorder = worker.helper(scope, "record", records).map_err(failed)?;
         let records = Records::by_thread(volume, orders, recorded);
-        let turn = Turn { worker, hand, point, fed, records, since: Moment::now() };
+        let there = buffers.there().cloned();
+        let turn = Turn { worker, hand, point, fed, records, since: Moment::now(), there };
         let ended = turn.run(mounted);
         for thread in [reader, recorder] {
             thread.join().unwrap_or_else(|panic| resume_unwind(panic));
@@ -104,8 +109,14 @@ impl Turn<'_> {
         let full = loop {
             match self.fed.recv().unwrap_or(Fed::Over(None)) {
                 Fed::Section(begun) => {
-                    if !self.section(mounted, begun)? {
-                        break Some(END_REACHED);
+                    match self.section(mounted, begun) {
+                        Ok(true) => {}
+                        Ok(false) => break Some(END_REACHED),
+                        // It goes again: nothing of the section counts, and the drive is as it was.
+                        Err(e) if self.there.as_ref().is_some_and(|there| there.has_failed(&e)) => {
+                            break None;
+                        }
+                        Err(e) => return Err(e),
                     }
                     if self.records.volume.state != VolumeState::Filling {
                         break None;
