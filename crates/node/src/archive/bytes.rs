@@ -83,7 +83,7 @@ impl FileHash {
         let own = if matches!(self.sum, Sum::Nobody) { 0 } else { offset.saturating_sub(self.at) };
         let within = |start: u64, length: u64| offset.saturating_sub(start).min(length);
         let parts = self.parts.iter().map(|((start, length), hash)| hash.gap(within(*start, *length)));
-        parts.fold(own, u64::max)
+        parts.fold(own, u64::saturating_add)
     }
 
     fn skip_to(&mut self, offset: u64) {

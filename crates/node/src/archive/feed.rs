@@ -196,13 +196,12 @@ impl<'t> Feeder<'t> {
                     self.limits.files -= 1;
                     self.batch.files += 1;
                 }
+                // With what it had of the stream: the file is no worse for that, and stays in hand until the turn ends.
+                Err(Stop::Skip(_)) if self.buffers.are_gone() => return Err(Stop::Closed),
                 Err(Stop::Skip(why)) => {
                     let wasteful = self.take_back(&begun);
                     self.hand.hold(ticket, wasteful, crate::now());
                     self.skipped(item.ino, why);
-                    if self.buffers.are_gone() {
-                        return Err(Stop::Closed);
-                    }
                 }
                 // It stays in hand until the turn ends.
                 Err(Stop::Leave) => {

@@ -185,6 +185,14 @@ impl Turn<'_> {
 
     /// Writes what is fed until there is reason to pause.
     fn write(&mut self, mounted: &mut Mounted<'_>) -> Result<Pause, TapeError> {
+        match self.write_fed(mounted) {
+            // It goes again: nothing counts of what was not flushed, and the drive is as it was.
+            Err(e) if self.there.as_ref().is_some_and(|there| there.has_failed(&e)) => Ok(Pause::Done),
+            paused => paused,
+        }
+    }
+
+    fn write_fed(&mut self, mounted: &mut Mounted<'_>) -> Result<Pause, TapeError> {
         let reserve = room::index_reserve(&self.records.volume);
         let mut appender = mounted.appender(&AppendPoint::from(&self.records.volume), reserve)?;
         self.since = (Moment::now(), 0);
@@ -194,14 +202,7 @@ impl Turn<'_> {
             // The reader ends with a word; if it does not it has panicked, and then so do we.
             match self.fed.recv().unwrap_or(Fed::End(None)) {
                 Fed::Chunk(chunk) => {
-                    let written = match self.chunk(&mut appender, chunk) {
-                        // It goes again: nothing counts of what was not flushed, and the drive is as it was.
-                        Err(e) if self.there.as_ref().is_some_and(|there| there.has_failed(&e)) => {
-                            return Ok(Pause::Done);
-                        }
-                        written => written?,
-                    };
-                    if !written {
+                    if !self.chunk(&mut appender, chunk)? {
                         self.commit(&mut appender, true)?;
                         return Ok(Pause::Full(END_REACHED));
                     }

@@ -136,7 +136,7 @@ impl There {
     pub fn has_failed(&self, error: &TapeError) -> bool {
         let failed = error.fault == Fault::NotSent;
         if failed {
-            tracing::debug!("{}: {error}", self.name);
+            tracing::warn!("{}: what was under way goes again: {error}", self.name);
             self.depot.give_up();
         }
         failed

@@ -373,7 +373,10 @@ impl Filling {
                         file.striped = opened_to_read(&self.ways, &lent).map_err(fail)?;
                         file.ahead = None;
                     }
-                    (None, Some(back)) => back.striped = opened(&self.ways, &lent).map_err(fail)?,
+                    (None, Some(back)) => {
+                        back.striped = opened(&self.ways, &lent).map_err(fail)?;
+                        back.striped.meet();
+                    }
                     (None, None) => return Err(none()),
                 }
                 Ok(Reply::Done)

@@ -6,8 +6,9 @@ use crate::error::failure;
 use ident::{Connector, Credentials, Role};
 use parking_lot::Mutex;
 use scsi::{Data, NodeAddress, Peers, Reply, There, Transport, TransportError};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use types::ErrorClass;
 use wire::{
@@ -118,8 +119,10 @@ impl DepotError {
 pub(crate) struct Depot {
     number: u64,
     name: String,
-    /// None once it has failed.
-    line: Mutex<Option<Line>>,
+    line: Mutex<Line>,
+    /// To end a call that is under way.
+    socket: TcpStream,
+    gone: AtomicBool,
 }
 
 impl Depot {
@@ -131,7 +134,9 @@ impl Depot {
         let epoch = crate::standby::serving_epoch(state).map_err(|e| DepotError::Gone(e.message))?;
         let line = Line::to(&directory(state), &address.node).map_err(DepotError::Gone)?;
         let number = uuid::Uuid::new_v4().as_u64_pair().0;
-        let depot = Self { number, name: address.to_string(), line: Mutex::new(Some(line)) };
+        let socket = line.socket.try_clone().map_err(|e| DepotError::Gone(e.to_string()))?;
+        let (line, gone) = (Mutex::new(line), AtomicBool::new(false));
+        let depot = Self { number, name: address.to_string(), line, socket, gone };
         depot.ask(DepotCall::Open { device: address.device.clone(), epoch, depot: number, bytes })?;
         Ok(depot)
     }
@@ -143,22 +148,25 @@ impl Depot {
 
     /// Whether it is gone.
     pub fn is_gone(&self) -> bool {
-        self.line.lock().is_none()
+        self.gone.load(Ordering::Acquire)
     }
 
-    /// Nothing more is asked of it.
+    /// Nothing more is asked of it, and what is under way ends.
     pub fn give_up(&self) {
-        *self.line.lock() = None;
+        self.gone.store(true, Ordering::Release);
+        let _ = self.socket.shutdown(Shutdown::Both); // it may be closed already
     }
 
     fn ask(&self, call: DepotCall) -> Result<wire::Reply, DepotError> {
         let mut line = self.line.lock();
-        let Some(open) = line.as_mut() else { return Err(DepotError::Gone(format!("{}: gone", self.name))) };
-        match open.ask(&Call::Depot(Box::new(call)), FETCH_PATIENCE) {
+        if self.is_gone() {
+            return Err(DepotError::Gone(format!("{}: gone", self.name)));
+        }
+        match line.ask(&Call::Depot(Box::new(call)), FETCH_PATIENCE) {
             Ok(Ok(reply)) => Ok(reply),
             Ok(Err(e)) => Err(DepotError::Failed(e.class, format!("{}: {}", self.name, e.message))),
             Err(e) => {
-                *line = None;
+                self.give_up();
                 Err(DepotError::Gone(format!("{}: {e}", self.name)))
             }
         }

@@ -172,6 +172,8 @@ impl<'t> Feeder<'t> {
                 let counts = sums.member.is_some();
                 (Member { ticket: chosen.ticket, file, digest: sums.file, counts }, sums.member)
             }
+            // Nothing comes of the section.
+            Err(_) if self.buffers.are_gone() => return Err(Closed),
             Err(why) => {
                 self.chooser.hand.hold(chosen.ticket, true, crate::now());
                 skipped(self.chooser.worker, chosen.item.ino, why);
