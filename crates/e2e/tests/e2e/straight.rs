@@ -108,10 +108,14 @@ fn files_on_targets_go_straight_to_a_drive_of_another_host_in_both_formats() {
         return;
     }
     let hall = Hall::new(Mechanics::ZERO, 256 << 20);
-    let first = &hall.beds[0];
+    let [first, _, third] = &hall.beds;
+    fs::create_dir(third.path("more")).unwrap();
+    third.ok(words("target add", &third.path("more"), "--domain shelf"));
+    first.wait("three targets", || up(first) == [2, 3, 3]);
     let dirs = [
         hall.directory("striped", "--stripes 2 --stripe-size 64KiB"),
         hall.directory("copies", "--copies 2"),
+        hall.directory("parity", "--code 2+1"),
     ];
     let mut files = Vec::new();
     for (n, dir) in (0..).zip(&dirs) {
@@ -135,13 +139,16 @@ fn files_on_targets_go_straight_to_a_drive_of_another_host_in_both_formats() {
     files.iter().for_each(|(path, bytes)| closed(first, path, bytes.len()));
     first.ok(["migrate", "--wait", "--recursive", "tc:/"]);
     let (straight, through) = hall.moved();
-    let large = 2 * (2 * 21_000_001 + 9_000_000);
+    let large = 2 * (3 * 21_000_001 + 9_000_000);
     assert!(straight >= large, "{straight} of {large} bytes straight, {through} through the first node");
     assert!(through < 2_500_000, "{through} bytes through the first node");
-    // Each copy comes back straight, too.
+    // Each copy comes back straight, too, but for files with parity.
     for copy in ["1", "2"] {
         let (straight, through) = hall.moved();
-        first.ok(["purge", "--wait", "--recursive", "tc:/"]);
+        // A file that was read lately is closed by the kernel behind its reader.
+        first.wait("all are purged", || {
+            first.run(["purge", "--wait", "--recursive", "tc:/"]).status.success()
+        });
         let volume = if copy == "1" { 1 } else { 0 };
         let volumes = first.json(["volume", "ls"]);
         let away = volumes[volume]["volume"]["barcode"].as_str().expect("a barcode");
@@ -154,7 +161,7 @@ fn files_on_targets_go_straight_to_a_drive_of_another_host_in_both_formats() {
         let moved = hall.moved();
         let (straight, through) = (moved.0 - straight, moved.1 - through);
         assert!(straight >= 51_000_002, "{straight} bytes straight, {through} through the first node");
-        assert!(through < 1_500_000, "{through} bytes through the first node");
+        assert!(through < 23_000_000, "{through} bytes through the first node");
     }
     assert!(hall.library.stats(0).unwrap().loads > 0);
     first.ok(["check", "--tapes", "--deep"]);
@@ -212,14 +219,15 @@ fn trouble(hall: &Hall, layout: &str) {
     second.kill();
     second.up();
     command("migrate", true);
-    // And back, by way of the same.
-    command("purge", true);
+    // And back, by way of the same. Who has read it closes it a moment later.
+    let purge = || first.wait("it is purged", || first.run(words("purge", &path, "--wait")).status.success());
+    purge();
     command("stage", false);
     on_the_way(&read);
     stand_still(third);
     command("stage", true);
     assert!(fs::read(&path).unwrap() == bytes, "with a mover that stood still");
-    command("purge", true);
+    purge();
     command("stage", false);
     on_the_way(&read);
     second.kill();
