@@ -169,7 +169,9 @@ impl<'t> Storer<'t> {
         let whole = segment.file_offset == 0 && segment.length == staging.size;
         let back = |there| Back::begin(&self.worker.node, there, (staging, &taking.content), whole);
         let back = self.there.as_ref().and_then(back);
-        let way = back.map_or_else(|| Way::Here(FileHash::new()), |back| Way::There(Box::new(back)));
+        // Of a part nobody asks for a digest.
+        let hash = || if whole { FileHash::new() } else { FileHash::of_parts([]) };
+        let way = back.map_or_else(|| Way::Here(hash()), |back| Way::There(Box::new(back)));
         Storing { taking, way, at, begun: false }
     }
 

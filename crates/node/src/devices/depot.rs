@@ -82,10 +82,7 @@ impl GivenDevice {
 
     /// Bytes from its depot, with their sum behind them if that is wanted.
     pub(super) fn get_from_depot(&self, there: &wire::ScsiThere) -> Result<Vec<u8>, String> {
-        let depot = self.depot.lock().clone().filter(|depot| depot.number == there.depot);
-        let depot =
-            depot.ok_or_else(|| format!("depot {:x} of device {} is gone", there.depot, self.name))?;
-        let found = depot.ring.lock().get(there.at, there.bytes as usize);
+        let found = self.depot_of(there.depot)?.ring.lock().get(there.at, there.bytes as usize);
         let mut bytes = found
             .ok_or_else(|| format!("bytes at {} are not in the depot of device {}", there.at, self.name))?;
         if there.sealed {

@@ -1,7 +1,8 @@
 //! Rights to read and write a file at its targets for the host of a drive that writes it to tape, or reads it from there: its bytes go there straight.
 
 use super::Grantee;
-use super::lent::{ENDED, Noted, TERM};
+use super::grants::LIFE;
+use super::lent::{ENDED, Noted};
 use crate::Node;
 use crate::clock::Moment;
 use crate::error::fs_error;
@@ -13,8 +14,6 @@ use types::api::FsResult;
 use types::*;
 use wire::{LentLayout, LentPart};
 
-/// How long a right to read a file without copies stands.
-const LIFE: Duration = Duration::from_secs(600);
 /// A file with copies or parity that has fewer bytes is read by the node: to lend it is a durable change of the catalogue.
 const LITTLE: u64 = 1 << 20;
 
@@ -28,7 +27,7 @@ impl Node {
         depot: u64,
     ) -> FsResult<Option<LentLayout>> {
         let grantee = Grantee { client: depot, uid: 0 };
-        let read = || self.catalog.far(object).map_err(|e| fs_error("layout", &e));
+        let read = || self.far_as_recorded(object);
         let (far, open) = self.movers.claims.look(object, false, read);
         let Some(far) = far?.filter(|_| open) else { return Ok(None) };
         if !far.rule().is_redundant() {
@@ -65,7 +64,7 @@ impl Node {
         length: u64,
         depot: u64,
     ) -> FsResult<Option<LentLayout>> {
-        let read = || self.catalog.far(object).map_err(|e| fs_error("layout", &e));
+        let read = || self.far_as_recorded(object);
         let (far, open) = self.movers.claims.look(object, true, read);
         let Some(far) = far?.filter(|far| open && far.stale.is_empty()) else { return Ok(None) };
         let grantee = Grantee { client: depot, uid: 0 };
@@ -91,9 +90,7 @@ impl Node {
         }
         let (begun, issued, down) = (Moment::now(), crate::now(), self.movers.down());
         let whole = |far: &Far| far.stale.is_empty() && far.on(&down).is_empty();
-        let read = || -> FsResult<_> {
-            Ok(self.catalog.far(object).map_err(|e| fs_error("layout", &e))?.filter(&whole))
-        };
+        let read = || self.far_as_recorded(object).map(|far| far.filter(&whole));
         let note = || self.movers.lent.note_far(object, begun + ENDED, &down, read);
         let Some((number, new, far)) = self.movers.claims.unless_claimed(object, note).transpose()?.flatten()
         else {
@@ -102,6 +99,10 @@ impl Node {
         self.movers.given.note(object, begun + ENDED);
         let noted = Noted { number, new, far, length };
         self.hand_out(ino, object, noted, &down, (Rights::WRITE, grantee, issued))
+    }
+
+    fn far_as_recorded(&self, object: ObjectId) -> FsResult<Option<Far>> {
+        self.catalog.far(object).map_err(|e| fs_error("layout", &e))
     }
 
     /// A file without copies with these rights; None: nobody can be let at its targets.
@@ -123,5 +124,3 @@ impl Node {
         Duration::from_millis(lent.term_ms.into()) / 2
     }
 }
-
-const _: () = assert!(TERM.as_secs() < LIFE.as_secs());

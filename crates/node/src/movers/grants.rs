@@ -20,7 +20,7 @@ use types::*;
 use wire::{ColumnAccess, Failure, FileLayout, JoinSecret, PartAccess};
 
 /// A right lives so long.
-const LIFE: Duration = Duration::from_secs(600);
+pub(super) const LIFE: Duration = Duration::from_secs(600);
 
 /// Before a target that did not answer is asked again.
 const RETRY: Duration = Duration::from_secs(2);
