@@ -1,7 +1,7 @@
 //! Connections to the movers of the cluster by the rights that the metadata service gives: one channel for each target serves all files of a mount, of a
 //! connection of a program's session, or of a drive's host.
 
-use crate::{Column, Columns};
+use crate::{Column, Columns, Striped};
 use data::{CAPABILITY_LEN, Capability, CapabilityKey, Channel, Link, Terms};
 use layout::{Component, Layout, Redundancy};
 use parking_lot::{Mutex, RwLock};
@@ -59,16 +59,10 @@ impl Ways {
             if access.capability.is_empty() {
                 return Ok(None);
             }
-            let told = |e: &dyn std::fmt::Display| format!("target {}: {e}", access.target);
-            let bytes: &[u8; CAPABILITY_LEN] = access
-                .capability
-                .as_slice()
-                .try_into()
-                .map_err(|_| format!("the right to target {} has another length", access.target))?;
-            let capability = Capability::decode(bytes).map_err(|e| told(&e))?;
+            let (capability, key) = decoded(access)?;
             let channel = self.channel(access, &capability)?;
-            let key = CapabilityKey::from_secret(access.key.0);
-            let slot = channel.attach(&capability, key).map_err(|e| told(&e))?;
+            let slot = channel.attach(&capability, key);
+            let slot = slot.map_err(|e| format!("target {}: {e}", access.target))?;
             Ok(Some(Column { channel, slot, target: access.target }))
         };
         parts.into_iter().map(|part| part.columns.iter().map(column).collect()).collect()
@@ -98,6 +92,64 @@ impl Ways {
         all.insert(access.target, Way { channel: channel.clone(), client: capability.client, addresses });
         Ok(channel)
     }
+}
+
+/// Rights to all columns of an open file that may go on.
+pub struct Renewal(Vec<(Column, Capability, CapabilityKey)>);
+
+impl Renewal {
+    /// Those that these give anew; None: they are of another generation than those that it was opened with, or to other columns, so it is to be opened anew.
+    ///
+    /// # Errors
+    /// There is no right to one of them, or it cannot be read.
+    pub fn of(file: &Striped, generation: u64, parts: &[LentPart]) -> Result<Option<Self>, String> {
+        let ways = file.ways();
+        let mut renewed = Vec::with_capacity(ways.len());
+        for (place, access) in columns(parts) {
+            let (capability, key) = decoded(access)?;
+            let way = ways.iter().find(|(known, way)| *known == place && way.target == access.target);
+            let Some((_, way)) = way.filter(|_| capability.generation == generation) else {
+                return Ok(None);
+            };
+            renewed.push((way.clone(), capability, key));
+        }
+        Ok((renewed.len() == ways.len()).then_some(Self(renewed)))
+    }
+
+    /// They count from now on.
+    pub fn begin(self) {
+        self.0.into_iter().for_each(|(way, capability, key)| way.channel.renew(&way.slot, &capability, key));
+    }
+}
+
+/// The one generation of which all of these rights are: it is raised when they are ended.
+///
+/// # Errors
+/// They are of two, or to nothing; or one is missing, or cannot be read.
+pub fn generation_of(parts: &[LentPart]) -> Result<u64, String> {
+    let mut generation = None;
+    for (_, access) in columns(parts) {
+        let (capability, _) = decoded(access)?;
+        if *generation.get_or_insert(capability.generation) != capability.generation {
+            return Err("the rights to it are of two generations".to_owned());
+        }
+    }
+    generation.ok_or_else(|| "it has no columns".to_owned())
+}
+
+/// Component and column of each that is given.
+fn columns(parts: &[LentPart]) -> impl Iterator<Item = ((usize, u16), &ColumnAccess)> {
+    parts.iter().enumerate().flat_map(|(number, part)| {
+        (0..).zip(&part.access.columns).map(move |(column, access)| ((number, column), access))
+    })
+}
+
+fn decoded(access: &ColumnAccess) -> Result<(Capability, CapabilityKey), String> {
+    let told = |e: &dyn std::fmt::Display| format!("target {}: {e}", access.target);
+    let bytes: &[u8; CAPABILITY_LEN] =
+        access.capability.as_slice().try_into().map_err(|_| told(&"there is no right to it"))?;
+    let capability = Capability::decode(bytes).map_err(|e| told(&e))?;
+    Ok((capability, CapabilityKey::from_secret(access.key.0)))
 }
 
 /// The layout of a file of these parts.

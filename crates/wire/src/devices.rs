@@ -90,7 +90,7 @@ pub enum DepotCall {
     Store {
         /// Where.
         at: u64,
-        /// How many, at most [`MAX_FETCH`].
+        /// How many, at most [`MAX_STORE`].
         bytes: u32,
         /// Offset in the file; what is stored ascends.
         offset: u64,
@@ -103,6 +103,8 @@ pub enum DepotCall {
 pub const MAX_DEPOT: u64 = 1 << 30;
 /// Most bytes of one `Put` or `Fetch`.
 pub const MAX_FETCH: usize = MAX_SCSI_DATA;
+/// Most bytes of one `Store`.
+pub const MAX_STORE: usize = 32 << 20;
 /// Most parts of a file of which digests are made.
 pub const MAX_DIGESTS: usize = 4096;
 

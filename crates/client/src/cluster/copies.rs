@@ -14,15 +14,14 @@ use super::lent::{now, pause};
 use super::table::OpenFile;
 use super::{Shared, groups::Kind};
 use crate::length::{Asked, Telling};
-use data::{CAPABILITY_LEN, Capability, CapabilityKey};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
-use stripe::{StripeError, Striped, layout_of, redundancy};
+use stripe::{Renewal, StripeError, Striped, generation_of, layout_of, redundancy};
 use types::FsError;
 use types::api::FsResult;
-use wire::{ColumnAccess, CopiesLayout, FileCall, Reply};
+use wire::{CopiesLayout, FileCall, Reply};
 
 /// A file of which the node has written so much (bytes) is asked a right for.
 const MUCH: u64 = 1 << 20;
@@ -97,41 +96,12 @@ impl Right {
 
     /// Goes on for longer. False: it has ended before that was answered, or was ended meanwhile.
     fn goes_on(&self, found: &CopiesLayout, asked: Duration) -> Result<bool, String> {
-        let ways = self.direct.striped().ways();
-        let mut renewed = Vec::with_capacity(ways.len());
-        for (place, access) in columns(found) {
-            let (capability, key) = decoded(access)?;
-            let way = ways.iter().find(|(known, way)| *known == place && way.target == access.target);
-            let Some((_, way)) = way.filter(|_| capability.generation == self.generation) else {
-                return Ok(false);
-            };
-            renewed.push((way, capability, key));
-        }
-        if renewed.len() != ways.len() || !self.is_good() {
-            return Ok(false);
-        }
-        for (way, capability, key) in renewed {
-            way.channel.renew(&way.slot, &capability, key);
-        }
+        let renewed = Renewal::of(self.direct.striped(), self.generation, &found.lent.parts)?;
+        let Some(renewed) = renewed.filter(|_| self.is_good()) else { return Ok(false) };
+        renewed.begin();
         *self.term.lock() = Term::of(found, asked);
         Ok(true)
     }
-}
-
-/// Component and column of each that is given.
-fn columns(found: &CopiesLayout) -> impl Iterator<Item = ((usize, u16), &ColumnAccess)> {
-    let parts = found.lent.parts.iter().enumerate();
-    parts.flat_map(|(number, part)| {
-        (0..).zip(&part.access.columns).map(move |(column, access)| ((number, column), access))
-    })
-}
-
-fn decoded(access: &ColumnAccess) -> Result<(Capability, CapabilityKey), String> {
-    let told = |e: &dyn std::fmt::Display| format!("target {}: {e}", access.target);
-    let bytes: &[u8; CAPABILITY_LEN] =
-        access.capability.as_slice().try_into().map_err(|_| told(&"there is no right to it"))?;
-    let capability = Capability::decode(bytes).map_err(|e| told(&e))?;
-    Ok((capability, CapabilityKey::from_secret(access.key.0)))
 }
 
 /// Keeps what goes to the copies apart from what goes through the node.
@@ -349,15 +319,8 @@ impl Shared {
         found: &CopiesLayout,
         (asked, length): (Duration, Asked),
     ) -> Result<Right, String> {
-        let mut generation = None;
-        for (_, access) in columns(found) {
-            let (capability, _) = decoded(access)?;
-            if *generation.get_or_insert(capability.generation) != capability.generation {
-                return Err("the rights to it are of two generations".to_owned());
-            }
-        }
-        let generation = generation.ok_or("it has no columns")?;
         let parts = &found.lent.parts;
+        let generation = generation_of(parts)?;
         let ways = self.quick_ways.columns(parts.iter().map(|part| &part.access))?;
         let layout = layout_of(parts.iter().map(|part| (&part.access, redundancy(part))));
         let striped = Striped::open_with(layout, ways, None).map_err(|e| e.to_string())?;

@@ -25,6 +25,8 @@ pub struct Buffers {
     size: usize,
     /// Nobody empties buffers while another is filled: one more is made.
     grows: bool,
+    /// So many may be kept by who empties them; one may always.
+    keeps: usize,
     /// They are at the drive's host.
     there: Option<Arc<There>>,
 }
@@ -34,7 +36,7 @@ impl Buffers {
     pub fn of_drive(config: &Config, record: usize) -> Self {
         let record = record.max(1);
         if crate::clock::alone() {
-            return Self { grows: true, ..Self::new(0, record) };
+            return Self { grows: true, keeps: usize::MAX, ..Self::new(0, record) };
         }
         let (count, size) = Self::share(config, record);
         Self::new(count, size)
@@ -87,10 +89,11 @@ impl Buffers {
 
     fn new(count: usize, size: usize) -> Self {
         let (home, free) = crossbeam_channel::unbounded();
-        for _ in 0..count.max(FEWEST) {
+        let count = count.max(FEWEST);
+        for _ in 0..count {
             let _ = home.send(Vec::new());
         }
-        Self { free, home, size, grows: false, there: None }
+        Self { free, home, size, grows: false, keeps: count / 2, there: None }
     }
 
     /// The first buffer, empty; waits until there is one.
@@ -112,6 +115,11 @@ impl Buffers {
         let here = if self.there.is_some() { PIECE } else { self.size + tape::SPARE };
         bytes.resize(here, 0);
         Buffer { bytes, used: 0, size: self.size, at, there: self.there.clone(), home: self.home.clone() }
+    }
+
+    /// How many of them may be kept without anything being done with them: who fills them has the others.
+    pub fn keeps(&self) -> usize {
+        self.keeps
     }
 
     /// Where they are, if that is another host.

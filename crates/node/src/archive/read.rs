@@ -76,7 +76,7 @@ pub fn read_segments(
         let (out, pieces) = unbounded(); // as many as there are buffers, and two words per segment
         let alone = crate::clock::alone();
         let (tell, news) = unbounded(); // two words per segment
-        let storer = Storer::new(worker, tell, buffers.there().cloned(), &unstored);
+        let storer = Storer::new(worker, tell, &buffers, &unstored);
         let settler = Settler::new(worker, &failed);
         let reading = Reading { worker, buffers: &buffers, out, failed: &failed, pace: &pace, passing };
         if alone {

@@ -1,6 +1,6 @@
 //! Stores what a drive reads: hashes it, writes it to disk objects, and wakes the readers that wait for it.
 
-use super::buffers::Buffer;
+use super::buffers::{Buffer, Buffers};
 use super::bytes::FileHash;
 use super::parked::{Lacks, TARGETS_FULL};
 use super::settle::News;
@@ -9,9 +9,12 @@ use super::worker::{Wanted, Worker};
 use crate::files::{Content, Outcome, Unstored};
 use crossbeam_channel::{Receiver, Sender};
 use parking_lot::Mutex;
+use std::borrow::Cow;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use types::Digest;
+use wire::MAX_STORE;
 
 /// What a drive read.
 pub enum Piece {
@@ -67,10 +70,88 @@ impl From<Unstored> for Trouble {
 struct Storing {
     taking: Arc<Taking>,
     way: Way,
-    /// Offset in the file up to which it is stored.
+    /// Offset in the file up to which it has come.
     at: u64,
+    kept: Kept,
     /// It was told that bytes of it come.
     begun: bool,
+}
+
+/// What of a segment has come and is not stored yet, one run of the file: it fills no row of a coded file, which is best written whole.
+#[derive(Default)]
+struct Kept {
+    /// Where it begins in the file.
+    from: u64,
+    /// With their offsets; the first may be stored in part.
+    buffers: VecDeque<(u64, Buffer)>,
+}
+
+impl Kept {
+    fn put(&mut self, offset: u64, buffer: Buffer) {
+        if self.buffers.is_empty() {
+            self.from = offset;
+        }
+        self.buffers.push_back((offset, buffer));
+    }
+
+    fn end(&self) -> u64 {
+        self.buffers.back().map_or(self.from, |(offset, buffer)| offset + buffer.len() as u64)
+    }
+
+    /// Up to where it can be stored: by whole rows, or all of it if that is too much to be kept.
+    fn storable(&self, content: &Content, most: usize) -> u64 {
+        let end = self.end();
+        let mut to = self.from;
+        while to < end {
+            match content.row_end(to) {
+                Some(next) if next <= end => to = next,
+                Some(_) if self.buffers.len() < most => return to,
+                _ => return end,
+            }
+        }
+        to
+    }
+
+    /// The next bytes that lie in one run of a stream, up to an offset: where there, and how many.
+    fn there(&self, to: u64) -> Option<(u64, usize)> {
+        let (mut at, mut bytes) = (None, 0);
+        for (offset, buffer) in &self.buffers {
+            let (begins, used) = buffer.there()?;
+            let skip = self.from.saturating_sub(*offset);
+            let end = to.min(offset + used as u64).min(self.from + MAX_STORE as u64);
+            let follows = at.is_none_or(|at| at + bytes == begins);
+            if !follows || end <= offset + skip {
+                break;
+            }
+            at.get_or_insert(begins + skip);
+            bytes = end - self.from;
+        }
+        Some((at?, bytes as usize))
+    }
+
+    /// The bytes up to an offset, brought here.
+    fn bring(&self, to: u64) -> Result<Cow<'_, [u8]>, String> {
+        if let [(offset, buffer)] = self.buffers.as_slices().0
+            && (*offset, offset + buffer.len() as u64) == (self.from, to)
+        {
+            return buffer.bring();
+        }
+        let mut all = Vec::with_capacity((to - self.from) as usize);
+        for (offset, buffer) in self.buffers.iter().take_while(|(offset, _)| *offset < to) {
+            let bytes = buffer.bring()?;
+            let skip = self.from.saturating_sub(*offset) as usize;
+            all.extend_from_slice(&bytes[skip..bytes.len().min((to - offset) as usize)]);
+        }
+        Ok(Cow::Owned(all))
+    }
+
+    /// What lies before an offset is stored.
+    fn stored(&mut self, to: u64) {
+        self.from = to;
+        while self.buffers.front().is_some_and(|(offset, buffer)| offset + buffer.len() as u64 <= to) {
+            self.buffers.pop_front();
+        }
+    }
 }
 
 /// How the bytes of a segment go, and where they are hashed.
@@ -89,6 +170,8 @@ pub struct Storer<'t> {
     tell: Sender<News>,
     /// Memory at the drive's host that has what was read, if that is another one.
     there: Option<Arc<There>>,
+    /// So many buffers may be kept.
+    keeps: usize,
     /// What was read there and lost with it.
     unstored: &'t Mutex<Vec<Wanted>>,
 }
@@ -98,10 +181,10 @@ impl<'t> Storer<'t> {
     pub fn new(
         worker: &'t Worker,
         tell: Sender<News>,
-        there: Option<Arc<There>>,
+        buffers: &Buffers,
         unstored: &'t Mutex<Vec<Wanted>>,
     ) -> Self {
-        Self { worker, tell, there, unstored }
+        Self { worker, tell, there: buffers.there().cloned(), keeps: buffers.keeps(), unstored }
     }
 
     /// Stores until the drive is done.
@@ -121,7 +204,7 @@ impl<'t> Storer<'t> {
                 }
                 Piece::Bytes(offset, buffer) => {
                     self.begins(storing);
-                    storing.bytes(self.worker, offset, &buffer).map(|()| false)
+                    storing.bytes(self.worker, (offset, buffer), self.keeps).map(|()| false)
                 }
                 Piece::End => storing.end(self.worker).map(|()| true),
             };
@@ -172,7 +255,7 @@ impl<'t> Storer<'t> {
         // Of a part nobody asks for a digest.
         let hash = || if whole { FileHash::new() } else { FileHash::of_parts([]) };
         let way = back.map_or_else(|| Way::Here(hash()), |back| Way::There(Box::new(back)));
-        Storing { taking, way, at, begun: false }
+        Storing { taking, way, at, kept: Kept::default(), begun: false }
     }
 
     fn give_up(&self, taking: &Taking, trouble: Trouble) {
@@ -207,33 +290,51 @@ impl Way {
 }
 
 impl Storing {
-    fn bytes(&mut self, worker: &Worker, offset: u64, buffer: &Buffer) -> Result<(), Trouble> {
+    fn bytes(
+        &mut self,
+        worker: &Worker,
+        (offset, buffer): (u64, Buffer),
+        keeps: usize,
+    ) -> Result<(), Trouble> {
         self.hole(worker, offset)?;
-        let end = offset + buffer.len() as u64;
-        if !self.straight(worker, offset, buffer)? {
-            self.here(worker, offset, buffer)?;
+        self.kept.put(offset, buffer);
+        self.at = self.kept.end();
+        let to = self.kept.storable(&self.taking.content, keeps);
+        self.flush(worker, to)
+    }
+
+    /// Stores what is kept, up to an offset.
+    fn flush(&mut self, worker: &Worker, to: u64) -> Result<(), Trouble> {
+        while self.kept.from < to {
+            let from = self.kept.from;
+            if !self.straight(worker, to)? {
+                self.here(worker, to)?;
+            }
+            worker.progress.bytes.fetch_add(self.kept.from - from, Ordering::Relaxed);
         }
-        worker.progress.bytes.fetch_add(buffer.len() as u64, Ordering::Relaxed);
-        self.at = end;
         Ok(())
     }
 
     /// Has bytes written by the drive's host; false: they are to go through here.
-    fn straight(&mut self, worker: &Worker, offset: u64, buffer: &Buffer) -> Result<bool, Trouble> {
-        let (Way::There(back), Some(there)) = (&mut self.way, buffer.there()) else { return Ok(false) };
+    fn straight(&mut self, worker: &Worker, to: u64) -> Result<bool, Trouble> {
+        let (Way::There(back), Some(there)) = (&mut self.way, self.kept.there(to)) else { return Ok(false) };
         if worker.node.archive.halted() {
             return Err(Trouble::Dropped);
         }
         let (node, Wanted { staging, queued }) = (&worker.node, &self.taking.wanted);
+        let (offset, end) = (self.kept.from, self.kept.from + there.1 as u64);
         let store = || {
             let sent = back.store(node, there, offset);
             if sent.is_ok() {
-                node.finish_reads(staging.arrive(offset, offset + there.1 as u64));
+                node.finish_reads(staging.arrive(offset, end));
             }
             sent
         };
         match staging.store(queued.attempt, store).ok_or(Trouble::Dropped)? {
-            Ok(()) => Ok(true),
+            Ok(()) => {
+                self.kept.stored(end);
+                Ok(true)
+            }
             Err(Unsent::Gone(why)) => {
                 tracing::warn!("inode {}: {why}: it is read again", staging.ino);
                 Err(Trouble::Gone)
@@ -247,25 +348,28 @@ impl Storing {
         }
     }
 
-    fn here(&mut self, worker: &Worker, offset: u64, buffer: &Buffer) -> Result<(), Trouble> {
-        let bytes = buffer.bring().map_err(|why| {
+    fn here(&mut self, worker: &Worker, to: u64) -> Result<(), Trouble> {
+        let bytes = self.kept.bring(to).map_err(|why| {
             tracing::warn!("inode {}: {why}: it is read again", self.taking.wanted.staging.ino);
             Trouble::Gone
         })?;
-        let (staging, content) = (&self.taking.wanted.staging, &self.taking.content);
+        let (staging, content, offset) = (&self.taking.wanted.staging, &self.taking.content, self.kept.from);
         self.store(worker, || {
             content.store(&worker.node, &bytes, offset)?;
-            worker.node.finish_reads(staging.arrive(offset, offset + bytes.len() as u64));
+            worker.node.finish_reads(staging.arrive(offset, to));
             Ok(())
         })?;
         // After those who wait for the bytes have been told.
         if let Way::Here(hash) = &mut self.way {
             hash.add(offset, &bytes);
         }
+        drop(bytes);
+        self.kept.stored(to);
         Ok(())
     }
 
     fn end(&mut self, worker: &Worker) -> Result<(), Trouble> {
+        self.flush(worker, self.at)?;
         let segment = &self.taking.wanted.queued.segment;
         self.hole(worker, segment.file_offset + segment.length)
     }
@@ -276,6 +380,7 @@ impl Storing {
         if start >= end {
             return Ok(());
         }
+        self.flush(worker, start)?;
         let Wanted { staging, queued } = &self.taking.wanted;
         self.store(worker, || {
             if queued.attempt > 1 {

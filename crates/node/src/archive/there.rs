@@ -9,6 +9,7 @@ use crate::Node;
 use crate::clock::Moment;
 use crate::devices::{Depot, DepotError};
 use crate::files::{Content, FarFile, Staging};
+use crate::movers::Writable;
 use catalog::Part;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -268,6 +269,8 @@ pub struct Back {
     object: ObjectId,
     size: u64,
     file: Arc<FarFile>,
+    /// Of the right.
+    generation: u32,
     again: Moment,
 }
 
@@ -295,10 +298,12 @@ impl Back {
             return None;
         }
         let (ino, object, size) = (staging.ino, staging.object()?.object, staging.size);
-        let lent = node.let_depot_write(ino, object, size, there.depot.number()).ok()??;
+        let may = node.let_depot_write((ino, object, file), size, there.depot.number(), None);
+        let Writable { lent, generation } = may.ok()??;
         let again = Moment::now() + Node::lent_again_after(&lent);
+        let (there, file) = (there.clone(), file.clone());
         match there.depot.back(DepotFile { lent, whole, parts: Vec::new() }) {
-            Ok(()) => Some(Self { there: there.clone(), ino, object, size, file: file.clone(), again }),
+            Ok(()) => Some(Self { there, ino, object, size, file, generation, again }),
             Err(DepotError::Failed(_, why)) => {
                 there.shun(ino, &why);
                 None
@@ -341,9 +346,11 @@ impl Back {
         if Moment::now() < self.again {
             return Ok(());
         }
-        let lent = node.let_depot_write(self.ino, self.object, self.size, self.there.depot.number());
+        let (file, depot) = ((self.ino, self.object, &*self.file), self.there.depot.number());
+        let lent = node.let_depot_write(file, self.size, depot, Some(self.generation));
         let none = || DepotError::Failed(ErrorClass::Busy, "there is no new right".into());
-        let lent = lent.ok().flatten().ok_or_else(none)?;
+        let Writable { lent, generation } = lent.ok().flatten().ok_or_else(none)?;
+        self.generation = generation;
         self.again = Moment::now() + Node::lent_again_after(&lent);
         self.there.depot.rights(lent)
     }

@@ -7,10 +7,11 @@ use crate::error::failure;
 use crossbeam_channel::{Receiver, bounded};
 use parking_lot::Mutex;
 use std::sync::Arc;
-use stripe::{Machines, Striped, Ways, layout_of, redundancy};
+use stripe::{Machines, Renewal, Striped, Ways, generation_of, layout_of, redundancy};
 use types::{ErrorClass, MemberId};
 use wire::{
-    DepotCall, DepotDigests, DepotFile, Failure, LentLayout, MAX_DEPOT, MAX_DIGESTS, MAX_FETCH, Reply,
+    DepotCall, DepotDigests, DepotFile, Failure, LentLayout, MAX_DEPOT, MAX_DIGESTS, MAX_FETCH, MAX_STORE,
+    Reply,
 };
 
 /// Bytes of a record's sum.
@@ -126,6 +127,8 @@ pub(crate) struct Filling {
 /// A file that is written at its targets.
 struct Writing {
     striped: Striped,
+    /// Of the rights with which it was opened.
+    generation: u64,
     /// Which have something of it.
     machines: Machines,
     sums: Sums,
@@ -289,6 +292,13 @@ fn opened(ways: &Ways, lent: &LentLayout) -> Result<Striped, String> {
     Striped::open_with(layout, columns, None).map_err(|e| e.to_string())
 }
 
+/// The same, and of which generation its rights are. It is known which machines have its columns before anything is written there.
+fn opened_to_write(ways: &Ways, lent: &LentLayout) -> Result<(Striped, u64), String> {
+    let (striped, generation) = (opened(ways, lent)?, generation_of(&lent.parts)?);
+    striped.meet();
+    Ok((striped, generation))
+}
+
 /// The same, to be read while nobody writes.
 fn opened_to_read(ways: &Ways, lent: &LentLayout) -> Result<Arc<Striped>, String> {
     let striped = opened(ways, lent)?.quiet();
@@ -301,6 +311,20 @@ fn opened_to_read(ways: &Ways, lent: &LentLayout) -> Result<Arc<Striped>, String
 }
 
 impl Writing {
+    fn new(ways: &Ways, file: &DepotFile) -> Result<Self, String> {
+        let (striped, generation) = opened_to_write(ways, &file.lent)?;
+        Ok(Self { striped, generation, machines: Machines::default(), sums: Sums::new(file) })
+    }
+
+    /// Goes on with other rights. Whoever writes the log of a file opens it anew where others may have written meanwhile.
+    fn renew(&mut self, ways: &Ways, lent: &LentLayout) -> Result<(), String> {
+        match Renewal::of(&self.striped, self.generation, &lent.parts)? {
+            Some(renewal) => renewal.begin(),
+            None => (self.striped, self.generation) = opened_to_write(ways, lent)?,
+        }
+        Ok(())
+    }
+
     /// Writes bytes, and hashes them; machines that have what was written.
     fn store(&mut self, offset: u64, bytes: &[u8]) -> Result<Vec<u64>, Failure> {
         self.machines.note(&self.striped);
@@ -370,25 +394,19 @@ impl Filling {
                         file.striped = opened_to_read(&self.ways, &lent).map_err(fail)?;
                         file.ahead = None;
                     }
-                    (None, Some(back)) => {
-                        back.striped = opened(&self.ways, &lent).map_err(fail)?;
-                        back.striped.meet();
-                    }
+                    (None, Some(back)) => back.renew(&self.ways, &lent).map_err(fail)?,
                     (None, None) => return Err(none()),
                 }
                 Ok(Reply::Done)
             }
-            DepotCall::Get { at, bytes } => self.get(at, bytes).map(Reply::Bytes),
+            DepotCall::Get { at, bytes } => self.get(at, bytes, MAX_FETCH).map(Reply::Bytes),
             DepotCall::Back(file) => {
                 self.begin(&file)?;
-                let (striped, machines) =
-                    (opened(&self.ways, &file.lent).map_err(fail)?, Machines::default());
-                striped.meet();
-                self.back = Some(Writing { striped, machines, sums: Sums::new(&file) });
+                self.back = Some(Writing::new(&self.ways, &file).map_err(fail)?);
                 Ok(Reply::Done)
             }
             DepotCall::Store { at, bytes, offset } => {
-                let bytes = self.get(at, bytes)?;
+                let bytes = self.get(at, bytes, MAX_STORE)?;
                 self.back.as_mut().ok_or_else(none)?.store(offset, &bytes).map(Reply::Machines)
             }
             DepotCall::Fetch { at, offset, bytes } => {
@@ -419,9 +437,9 @@ impl Filling {
         Err(failure(ErrorClass::Invalid, "a file that is too long, or parts that it does not have"))
     }
 
-    fn get(&self, at: u64, bytes: u32) -> Result<Vec<u8>, Failure> {
-        let most = Some(bytes as usize).filter(|n| (1..=MAX_FETCH).contains(n));
-        let found = most.and_then(|most| self.depot.ring.lock().get(at, most));
+    fn get(&self, at: u64, bytes: u32, most: usize) -> Result<Vec<u8>, Failure> {
+        let wanted = Some(bytes as usize).filter(|n| (1..=most).contains(n));
+        let found = wanted.and_then(|wanted| self.depot.ring.lock().get(at, wanted));
         found.ok_or_else(|| {
             failure(ErrorClass::Invalid, format!("{bytes} bytes at {at} of a stream are not in the depot"))
         })

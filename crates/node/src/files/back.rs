@@ -229,6 +229,14 @@ impl Content {
         }
     }
 
+    /// Where the row ends that has a byte at this offset, if what is stored there is best stored by whole rows.
+    pub(crate) fn row_end(&self, offset: u64) -> Option<u64> {
+        match self {
+            Self::Local(_) => None,
+            Self::Far(file) => file.striped().row_end(offset),
+        }
+    }
+
     /// Makes a range zeros.
     pub(crate) fn clear(&self, node: &Node, start: u64, length: u64) -> Result<(), Unstored> {
         match self {

@@ -206,6 +206,10 @@ impl Node {
             }
             if let Some(far) = backing.far() {
                 far.came_back();
+                if far.striped().is_coded() {
+                    // What was noted before is forgotten: it was nobody's yet.
+                    self.movers.note_unfolded(ino);
+                }
             }
             let stamp = self.stamp_of(&backing).map_err(|e| e.to_string())?;
             let current = self

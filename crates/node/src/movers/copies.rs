@@ -64,7 +64,12 @@ impl Node {
     }
 
     /// The node writes nothing of a file any more without ending first what it lends. False: it just does, or something of the file is being moved.
-    fn hand_over(&self, ino: Ino, (object, until): (ObjectId, Moment), far: &FarFile) -> FsResult<bool> {
+    pub(super) fn hand_over(
+        &self,
+        ino: Ino,
+        (object, until): (ObjectId, Moment),
+        far: &FarFile,
+    ) -> FsResult<bool> {
         let build = || {
             let found = self.catalog.far(object).map_err(|e| e.to_string())?;
             self.place_of(ino, object, found.ok_or("it has left its targets")?)

@@ -36,6 +36,7 @@ mod whose;
 mod widen;
 
 pub(crate) use decider::Decider;
+pub(crate) use depots::Writable;
 pub(crate) use grants::Grantee;
 pub(crate) use keys::MasterKey;
 pub(crate) use lent::Unlent;

@@ -6,7 +6,7 @@
 //!   a reader beside the writer remembers of that.
 //! * `gather`: what stays in memory until it fills rows; `pace`: whether its writers wait for each other;
 //!   `failures`: what of it was not written out.
-//! * `units`: reading units, or computing them. `read`, `write`, `fold`, `cut`, `compare`: what is done with a file.
+//! * `units`: reading units, or computing them. `holes`: rows that have no bytes. `read`, `write`, `fold`, `cut`, `compare`: what is done with a file.
 
 mod compare;
 mod cut;
@@ -14,6 +14,7 @@ mod extents;
 mod failures;
 mod fold;
 mod gather;
+mod holes;
 mod journal;
 mod load;
 mod mend;
@@ -70,9 +71,12 @@ struct Log {
     end: u64,
     answered: u64,
     view: View,
-    /// The file had so many rows when this became the writer; which of those behind have been written since.
+    /// The file had so many rows when this became the writer; which rows have been written since.
     rows: u64,
     written: BTreeSet<u64>,
+    /// Which of those that it had were holes then, of the runs of rows that were looked at.
+    holes: BTreeSet<u64>,
+    looked: BTreeSet<u64>,
     /// Rows that have changed since a column is being mended.
     changed: Option<BTreeSet<u64>>,
 }
@@ -161,6 +165,6 @@ impl crate::Striped {
 impl Log {
     /// Whether a row is known to have no bytes.
     fn is_fresh(&self, row: u64) -> bool {
-        row >= self.rows && !self.written.contains(&row)
+        (row >= self.rows || self.holes.contains(&row)) && !self.written.contains(&row)
     }
 }

@@ -55,7 +55,7 @@ impl Striped {
             if place == shape.row_start(row) && whole > 0 {
                 let rows = row..row + whole.min((MAX_IO / shape.unit).max(1)) as u64;
                 let held = coded.hold(rows.clone());
-                let fresh = self.take_fresh(coded, rows);
+                let fresh = self.take_fresh(number, coded, rows)?;
                 if !fresh.is_empty() {
                     let length = (fresh.end - fresh.start) as usize * shape.row_bytes() as usize;
                     self.write_rows(number, coded, fresh, &bytes[at..at + length])?;
@@ -75,20 +75,21 @@ impl Striped {
     /// Writes all of a row to its columns if it has never had bytes; else false.
     pub(super) fn write_fresh(&self, number: usize, coded: &Coded, row: u64, bytes: &[u8]) -> Result<bool> {
         let _held = coded.hold(row..row + 1);
-        let fresh = self.take_fresh(coded, row..row + 1);
+        let fresh = self.take_fresh(number, coded, row..row + 1)?;
         if fresh.is_empty() {
             return Ok(false);
         }
         self.write_rows(number, coded, fresh, bytes).map(|()| true)
     }
 
-    /// The first rows of a range that have never had bytes; they are taken to have some from now on.
-    fn take_fresh(&self, coded: &Coded, rows: Range<u64>) -> Range<u64> {
+    /// The first rows of a range that have never had bytes; they are taken to have some from now on. The caller holds them.
+    fn take_fresh(&self, number: usize, coded: &Coded, rows: Range<u64>) -> Result<Range<u64>> {
+        self.look_for_holes(number, coded, rows.clone())?;
         let mut log = coded.log.lock();
         let fresh = rows.clone().take_while(|row| log.is_fresh(*row)).count() as u64;
         let fresh = rows.start..rows.start + fresh;
         log.written.extend(fresh.clone());
-        fresh
+        Ok(fresh)
     }
 
     /// Writes whole rows that have no bytes yet, or of which the log has all: data, parity and seals at once. What a crash leaves of that does

@@ -429,3 +429,111 @@ fn what_a_machine_has_lost_of_a_row_is_not_folded_into_its_parity() {
         assert!(found == model[..4 * unit], "without what was lost: {lost}");
     }
 }
+
+/// A file that was made longer before it is written, by another writer: rows of 8 KiB, of which the first has bytes, and the last ends within.
+fn made_longer(cluster: &Cluster, layout: &Layout) -> Vec<u8> {
+    let first = bytes(8192, 1);
+    let file = cluster.make(layout.clone());
+    file.write_at(0, &first).unwrap();
+    file.set_length(10 * 8192 - 5000).unwrap();
+    file.sync().unwrap();
+    let mut content = first;
+    content.resize(10 * 8192 - 5000, 0);
+    content
+}
+
+#[test]
+fn holes_that_another_writer_has_left_are_filled_without_the_log() {
+    let cluster = Cluster::new(3);
+    let layout = cluster.coded(UNIT, 2, 1);
+    let mut model = made_longer(&cluster, &layout);
+    let file = cluster.open(layout.clone());
+    assert_eq!((file.row_end(0), file.row_end(8192)), (Some(8192), Some(2 * 8192)));
+    let logged = |file: &Striped| file.logged().unwrap();
+    let mut write = |file: &Striped, rows: std::ops::Range<usize>, seed| {
+        let new = bytes(rows.len() * 8192, seed);
+        file.write_at(rows.start as u64 * 8192, &new).unwrap();
+        model[rows.start * 8192..rows.end * 8192].copy_from_slice(&new);
+        assert!(read(file, 0, 100_000) == model);
+        model.clone()
+    };
+    write(&file, 2..5, 2);
+    write(&file, 7..9, 3);
+    assert_eq!(logged(&file), 0, "whole rows that were holes");
+    write(&file, 3..4, 4);
+    assert!(logged(&file) > 8192, "it has bytes");
+    drop(file);
+    let next = cluster.open(layout.clone());
+    write(&next, 4..6, 5);
+    let before = logged(&next);
+    assert!((8192..2 * 8192).contains(&before), "row 4 has bytes, row 5 is a hole: {before}");
+    // What is cut off is a hole again, and so is what was never there.
+    next.set_length(4 * 8192).unwrap();
+    next.set_length(10 * 8192 - 5000).unwrap();
+    let model = [&model[..4 * 8192], &vec![0; 6 * 8192 - 5000][..]].concat();
+    drop(next);
+    let last = cluster.open(layout.clone());
+    let new = bytes(4 * 8192, 6);
+    last.write_at(5 * 8192, &new).unwrap();
+    assert_eq!(logged(&last), 0);
+    last.write_at(8192, &new).unwrap();
+    let rows = logged(&last) / 8192;
+    assert_eq!(rows, 2, "of rows 1 to 4 two have bytes");
+    let mut model = model;
+    model[5 * 8192..9 * 8192].copy_from_slice(&new);
+    model[8192..5 * 8192].copy_from_slice(&new);
+    last.fold().unwrap();
+    for lost in without_any(3, 1) {
+        let reader = cluster.open_but(layout.clone(), &lost, &Terms1::default());
+        assert!(read(&reader, 0, 100_000) == model, "without {lost:?}");
+    }
+}
+
+#[test]
+fn who_dies_while_he_fills_holes_loses_nothing_else_and_the_next_one_fills_them() {
+    let cluster = Cluster::new(3);
+    for budget in 0.. {
+        let layout = cluster.coded(UNIT, 2, 1);
+        let before = made_longer(&cluster, &layout);
+        let terms = Terms1 {
+            patience: std::time::Duration::from_millis(50),
+            budget: Some(Arc::new(AtomicI64::new(budget))),
+            ..Terms1::default()
+        };
+        let file = cluster.open_but(layout.clone(), &BTreeSet::new(), &terms);
+        let new = bytes(3 * 8192, 2);
+        let mut after = before.clone();
+        after[3 * 8192..6 * 8192].copy_from_slice(&new);
+        let done = file.write_at(3 * 8192, &new).is_ok();
+        drop(file);
+        for lost in without_any(3, 1) {
+            let reader = cluster.open_but(layout.clone(), &lost, &Terms1::default());
+            for (row, range) in (0..).zip((0..after.len()).step_by(8192)) {
+                let end = (range + 8192).min(after.len());
+                let mut found = vec![0xee; end - range];
+                match reader.read_at(range as u64, &mut found) {
+                    Ok(_) if done => assert!(found == after[range..end], "{budget} without {lost:?}: {row}"),
+                    Ok(_) => {
+                        let fits = |n: usize| found[n] == before[range + n] || found[n] == after[range + n];
+                        assert!((0..found.len()).all(fits), "{budget} without {lost:?}: row {row}");
+                    }
+                    Err(StripeError::Lost { .. }) => {
+                        assert!(!done && (3..6).contains(&row), "{budget} without {lost:?}: row {row} lost");
+                    }
+                    Err(e) => panic!("{budget} without {lost:?}: {e}"),
+                }
+            }
+        }
+        let next = cluster.open(layout.clone());
+        next.write_at(3 * 8192, &new).unwrap();
+        next.fold().unwrap();
+        for lost in without_any(3, 1) {
+            let reader = cluster.open_but(layout.clone(), &lost, &Terms1::default());
+            assert!(read(&reader, 0, 100_000) == after, "{budget} without {lost:?} after the next writer");
+        }
+        if done {
+            assert!(budget > 10, "{budget} requests");
+            return;
+        }
+    }
+}
