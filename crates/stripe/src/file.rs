@@ -155,11 +155,12 @@ impl Striped {
         if end <= there { Ok(()) } else { Err(StripeError::Beyond(there)) }
     }
 
-    /// Where the row ends of which a byte at this offset is, if rows are written best as a whole there; None: of what lies there any part is.
-    pub fn row_end(&self, offset: u64) -> Option<u64> {
+    /// Where the row ends of which a byte at this offset is, if rows are written best as a whole there, and have at most so many bytes; None: of what lies there any part is.
+    pub fn row_end(&self, offset: u64, most: u64) -> Option<u64> {
         let number = self.layout.components.iter().position(|one| one.range.contains(&offset))?;
         let shape = &self.coded[number].as_ref()?.shape;
-        Some(shape.row_start(shape.row(offset) + 1).min(shape.range.end))
+        let end = || shape.row_start(shape.row(offset) + 1).min(shape.range.end);
+        (shape.row_bytes() <= most).then(end)
     }
 
     /// Makes everything durable that was written by anybody before, on every column that counts.

@@ -72,9 +72,7 @@ impl Ways {
         let mut all = self.all.lock();
         // The node gives its clients other numbers when it was started anew.
         if let Some(way) = all.get(&access.target).filter(|way| way.client == capability.client) {
-            if *way.addresses.read() != access.data {
-                way.addresses.write().clone_from(&access.data);
-            }
+            way.reach(access);
             return Ok(way.channel.clone());
         }
         let addresses = Arc::new(RwLock::new(access.data.clone()));
@@ -98,11 +96,24 @@ impl Ways {
 pub struct Renewal(Vec<(Column, Capability, CapabilityKey)>);
 
 impl Renewal {
-    /// Those that these give anew; None: they are of another generation than those that it was opened with, or to other columns, so it is to be opened anew.
+    /// They count from now on.
+    pub fn begin(self) {
+        self.0.into_iter().for_each(|(way, capability, key)| way.channel.renew(&way.slot, &capability, key));
+    }
+}
+
+impl Ways {
+    /// The rights to a file that is open by these ways, given anew; None: they are of another generation than those that it was opened with, or to other columns, so it
+    /// is to be opened anew.
     ///
     /// # Errors
     /// There is no right to one of them, or it cannot be read.
-    pub fn of(file: &Striped, generation: u64, parts: &[LentPart]) -> Result<Option<Self>, String> {
+    pub fn renewal(
+        &self,
+        file: &Striped,
+        generation: u64,
+        parts: &[LentPart],
+    ) -> Result<Option<Renewal>, String> {
         let ways = file.ways();
         let mut renewed = Vec::with_capacity(ways.len());
         for (place, access) in columns(parts) {
@@ -111,14 +122,21 @@ impl Renewal {
             let Some((_, way)) = way.filter(|_| capability.generation == generation) else {
                 return Ok(None);
             };
+            if let Some(known) = self.all.lock().get(&access.target) {
+                known.reach(access);
+            }
             renewed.push((way.clone(), capability, key));
         }
-        Ok((renewed.len() == ways.len()).then_some(Self(renewed)))
+        Ok((renewed.len() == ways.len()).then_some(Renewal(renewed)))
     }
+}
 
-    /// They count from now on.
-    pub fn begin(self) {
-        self.0.into_iter().for_each(|(way, capability, key)| way.channel.renew(&way.slot, &capability, key));
+impl Way {
+    /// It is reached there now.
+    fn reach(&self, access: &ColumnAccess) {
+        if *self.addresses.read() != access.data {
+            self.addresses.write().clone_from(&access.data);
+        }
     }
 }
 

@@ -47,6 +47,13 @@ pub struct LentLayout {
     pub parts: Vec<LentPart>,
 }
 
+impl LentLayout {
+    /// How long that holds, counted from before the call was made; who goes on asks again when half of it has passed.
+    pub fn term(&self) -> std::time::Duration {
+        std::time::Duration::from_millis(self.term_ms.into())
+    }
+}
+
 /// A part of such a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LentPart {

@@ -18,7 +18,7 @@ use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
-use stripe::{Renewal, StripeError, Striped, generation_of, layout_of, redundancy};
+use stripe::{StripeError, Striped, Ways, generation_of, layout_of, redundancy};
 use types::FsError;
 use types::api::FsResult;
 use wire::{CopiesLayout, FileCall, Reply};
@@ -84,7 +84,7 @@ struct Term {
 
 impl Term {
     fn of(found: &CopiesLayout, asked: Duration) -> Self {
-        let term = Duration::from_millis(found.lent.term_ms.into());
+        let term = found.lent.term();
         Self { renewed: asked + term / 2, ends: asked + term }
     }
 }
@@ -95,8 +95,8 @@ impl Right {
     }
 
     /// Goes on for longer. False: it has ended before that was answered, or was ended meanwhile.
-    fn goes_on(&self, found: &CopiesLayout, asked: Duration) -> Result<bool, String> {
-        let renewed = Renewal::of(self.direct.striped(), self.generation, &found.lent.parts)?;
+    fn goes_on(&self, ways: &Ways, found: &CopiesLayout, asked: Duration) -> Result<bool, String> {
+        let renewed = ways.renewal(self.direct.striped(), self.generation, &found.lent.parts)?;
         let Some(renewed) = renewed.filter(|_| self.is_good()) else { return Ok(false) };
         renewed.begin();
         *self.term.lock() = Term::of(found, asked);
@@ -292,7 +292,10 @@ impl Shared {
         self.landing.ask(Box::new(move || {
             let asked = now();
             let copies = &file.inode.copies;
-            match shared.ask_for_copies(&file).map(|found| found.map(|found| right.goes_on(&found, asked))) {
+            match shared
+                .ask_for_copies(&file)
+                .map(|found| found.map(|found| right.goes_on(&shared.quick_ways, &found, asked)))
+            {
                 Ok(Some(Ok(true))) => {}
                 // Another one, or none.
                 Ok(Some(_)) => copies.drop_right(&right, State::Unknown),

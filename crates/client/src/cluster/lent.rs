@@ -64,7 +64,7 @@ impl Right {
                 striped.put_aside(component, column);
             }
         }
-        Ok(Self { striped, length: lent.length, ends: asked + Duration::from_millis(lent.term_ms.into()) })
+        Ok(Self { striped, length: lent.length, ends: asked + lent.term() })
     }
 
     /// As the node would read; None: it has ended meanwhile, or may have, as no mover was asked: only they are told.

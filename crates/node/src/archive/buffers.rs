@@ -25,7 +25,7 @@ pub struct Buffers {
     size: usize,
     /// Nobody empties buffers while another is filled: one more is made.
     grows: bool,
-    /// So many may be kept by who empties them; one may always.
+    /// So many may be kept by who empties them.
     keeps: usize,
     /// They are at the drive's host.
     there: Option<Arc<There>>,

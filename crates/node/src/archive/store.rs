@@ -78,7 +78,6 @@ struct Storing {
 }
 
 /// What of a segment has come and is not stored yet, one run of the file: it fills no row of a coded file, which is best written whole.
-#[derive(Default)]
 struct Kept {
     /// Where it begins in the file.
     from: u64,
@@ -87,8 +86,16 @@ struct Kept {
 }
 
 impl Kept {
+    fn new(from: u64) -> Self {
+        Self { from, buffers: VecDeque::new() }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.buffers.is_empty()
+    }
+
     fn put(&mut self, offset: u64, buffer: Buffer) {
-        if self.buffers.is_empty() {
+        if self.is_empty() {
             self.from = offset;
         }
         self.buffers.push_back((offset, buffer));
@@ -98,15 +105,20 @@ impl Kept {
         self.buffers.back().map_or(self.from, |(offset, buffer)| offset + buffer.len() as u64)
     }
 
-    /// Up to where it can be stored: by whole rows, or all of it if that is too much to be kept.
-    fn storable(&self, content: &Content, most: usize) -> u64 {
+    /// Up to where it is to be stored: by whole rows, or all of it if more than `most` buffers would stay. `row_end`: where the row ends that has a byte at an offset; None:
+    /// it is stored as it comes.
+    fn storable(&self, row_end: impl Fn(u64) -> Option<u64>, most: usize) -> u64 {
         let end = self.end();
         let mut to = self.from;
         while to < end {
-            match content.row_end(to) {
+            match row_end(to) {
                 Some(next) if next <= end => to = next,
-                Some(_) if self.buffers.len() < most => return to,
-                _ => return end,
+                Some(_) => {
+                    let ends = |(offset, buffer): &(u64, Buffer)| offset + buffer.len() as u64;
+                    let stay = self.buffers.iter().filter(|one| ends(one) > to).count();
+                    return if stay <= most { to } else { end };
+                }
+                None => return end,
             }
         }
         to
@@ -255,7 +267,7 @@ impl<'t> Storer<'t> {
         // Of a part nobody asks for a digest.
         let hash = || if whole { FileHash::new() } else { FileHash::of_parts([]) };
         let way = back.map_or_else(|| Way::Here(hash()), |back| Way::There(Box::new(back)));
-        Storing { taking, way, at, kept: Kept::default(), begun: false }
+        Storing { taking, way, at, kept: Kept::new(at), begun: false }
     }
 
     fn give_up(&self, taking: &Taking, trouble: Trouble) {
@@ -299,13 +311,14 @@ impl Storing {
         self.hole(worker, offset)?;
         self.kept.put(offset, buffer);
         self.at = self.kept.end();
-        let to = self.kept.storable(&self.taking.content, keeps);
+        let row_end = |at| self.taking.content.row_end(at, MAX_STORE as u64);
+        let to = self.kept.storable(row_end, keeps);
         self.flush(worker, to)
     }
 
     /// Stores what is kept, up to an offset.
     fn flush(&mut self, worker: &Worker, to: u64) -> Result<(), Trouble> {
-        while self.kept.from < to {
+        while !self.kept.is_empty() && self.kept.from < to {
             let from = self.kept.from;
             if !self.straight(worker, to)? {
                 self.here(worker, to)?;
@@ -400,5 +413,52 @@ impl Storing {
         let Wanted { staging, queued } = &self.taking.wanted;
         let stored = staging.store(queued.attempt, store);
         Ok(stored.ok_or(Trouble::Dropped)??)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Config;
+
+    const ROW: u64 = 100;
+
+    fn buffer(buffers: &Buffers, bytes: &[u8]) -> Buffer {
+        let mut buffer = buffers.take();
+        assert_eq!(buffer.put(bytes).ok(), Some(bytes.len()));
+        buffer
+    }
+
+    #[test]
+    fn what_fills_no_row_is_kept_until_it_does_or_is_too_much_and_nothing_else_is_stored() {
+        let buffers = Buffers::of_drive(&Config::default(), 4096);
+        let bytes: Vec<u8> = (0..250).collect();
+        let row_end = |at: u64| (at < 230).then(|| ((at / ROW + 1) * ROW).min(230));
+        let mut kept = Kept::new(70);
+        assert_eq!((kept.is_empty(), kept.from, kept.end(), kept.storable(row_end, 9)), (true, 70, 70, 70));
+        // From within a row, in pieces of 30.
+        let (mut stored, mut most) = (Vec::new(), 0);
+        for at in (130_u64..250).step_by(30) {
+            kept.put(at, buffer(&buffers, &bytes[at as usize..at as usize + 30]));
+            let to = kept.storable(row_end, 9);
+            if to > kept.from {
+                stored.push((kept.from, kept.bring(to).unwrap().into_owned()));
+                kept.stored(to);
+            }
+            most = most.max(kept.buffers.len());
+        }
+        let ranges: Vec<_> = stored.iter().map(|(from, bytes)| (*from, bytes.len())).collect();
+        // Behind 230 everything is stored as it comes.
+        assert_eq!((ranges, most, kept.is_empty()), (vec![(130, 70), (200, 50)], 2, true));
+        assert!(stored.iter().all(|(from, found)| *found == bytes[*from as usize..][..found.len()]));
+        // So many may stay, and no more.
+        for (most, stays) in [(0, 0), (1, 1), (2, 2)] {
+            let mut kept = Kept::new(0);
+            for n in 0..=stays {
+                kept.put(10 * n, buffer(&buffers, &bytes[..10]));
+                let expected = if n < stays { 0 } else { kept.end() };
+                assert_eq!(kept.storable(row_end, most), expected, "{n} of {most}");
+            }
+        }
     }
 }

@@ -192,7 +192,7 @@ impl Far {
         }
         let (object, size) = (origin.object, origin.stamp.size);
         let lent = node.lend_to_depot(ino, object, size, there.depot.number()).ok()??;
-        let again = Moment::now() + Node::lent_again_after(&lent);
+        let again = Moment::now() + lent.term() / 2;
         match there.depot.file(DepotFile { lent, whole: need.whole, parts: need.parts.clone() }) {
             Ok(()) => Some(Self { there: there.clone(), ino, object, size, again, here: None }),
             Err(DepotError::Failed(_, why)) => {
@@ -252,7 +252,7 @@ impl Far {
     fn renew(&mut self, node: &Node) -> Result<bool, Skip> {
         let lent = node.lend_to_depot(self.ino, self.object, self.size, self.there.depot.number());
         let Some(lent) = lent.ok().flatten() else { return Ok(false) };
-        let again = Moment::now() + Node::lent_again_after(&lent);
+        let again = Moment::now() + lent.term() / 2;
         match self.there.depot.rights(lent) {
             Ok(()) => self.again = again,
             Err(DepotError::Failed(..)) => return Ok(false),
@@ -269,8 +269,9 @@ pub struct Back {
     object: ObjectId,
     size: u64,
     file: Arc<FarFile>,
-    /// Of the right.
+    /// Of the right, and until when it counts, for certain: what was in force before that is only then to go on.
     generation: u32,
+    ends: Moment,
     again: Moment,
 }
 
@@ -298,12 +299,13 @@ impl Back {
             return None;
         }
         let (ino, object, size) = (staging.ino, staging.object()?.object, staging.size);
+        let asked = Moment::now();
         let may = node.let_depot_write((ino, object, file), size, there.depot.number(), None);
         let Writable { lent, generation } = may.ok()??;
-        let again = Moment::now() + Node::lent_again_after(&lent);
+        let (again, ends) = (asked + lent.term() / 2, asked + lent.term());
         let (there, file) = (there.clone(), file.clone());
         match there.depot.back(DepotFile { lent, whole, parts: Vec::new() }) {
-            Ok(()) => Some(Self { there, ino, object, size, file, generation, again }),
+            Ok(()) => Some(Self { there, ino, object, size, file, generation, ends, again }),
             Err(DepotError::Failed(_, why)) => {
                 there.shun(ino, &why);
                 None
@@ -346,12 +348,15 @@ impl Back {
         if Moment::now() < self.again {
             return Ok(());
         }
+        let asked = Moment::now();
         let (file, depot) = ((self.ino, self.object, &*self.file), self.there.depot.number());
-        let lent = node.let_depot_write(file, self.size, depot, Some(self.generation));
+        // Of one that has ended nobody knows who has written since.
+        let before = (asked < self.ends).then_some(self.generation);
+        let lent = node.let_depot_write(file, self.size, depot, before);
         let none = || DepotError::Failed(ErrorClass::Busy, "there is no new right".into());
         let Writable { lent, generation } = lent.ok().flatten().ok_or_else(none)?;
         self.generation = generation;
-        self.again = Moment::now() + Node::lent_again_after(&lent);
+        (self.again, self.ends) = (asked + lent.term() / 2, asked + lent.term());
         self.there.depot.rights(lent)
     }
 

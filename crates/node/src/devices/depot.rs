@@ -7,7 +7,7 @@ use crate::error::failure;
 use crossbeam_channel::{Receiver, bounded};
 use parking_lot::Mutex;
 use std::sync::Arc;
-use stripe::{Machines, Renewal, Striped, Ways, generation_of, layout_of, redundancy};
+use stripe::{Machines, Striped, Ways, generation_of, layout_of, redundancy};
 use types::{ErrorClass, MemberId};
 use wire::{
     DepotCall, DepotDigests, DepotFile, Failure, LentLayout, MAX_DEPOT, MAX_DIGESTS, MAX_FETCH, MAX_STORE,
@@ -318,7 +318,7 @@ impl Writing {
 
     /// Goes on with other rights. Whoever writes the log of a file opens it anew where others may have written meanwhile.
     fn renew(&mut self, ways: &Ways, lent: &LentLayout) -> Result<(), String> {
-        match Renewal::of(&self.striped, self.generation, &lent.parts)? {
+        match ways.renewal(&self.striped, self.generation, &lent.parts)? {
             Some(renewal) => renewal.begin(),
             None => (self.striped, self.generation) = opened_to_write(ways, lent)?,
         }

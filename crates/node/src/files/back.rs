@@ -229,11 +229,11 @@ impl Content {
         }
     }
 
-    /// Where the row ends that has a byte at this offset, if what is stored there is best stored by whole rows.
-    pub(crate) fn row_end(&self, offset: u64) -> Option<u64> {
+    /// Where the row ends that has a byte at this offset, if what is stored there is best stored by whole rows, and these have at most so many bytes.
+    pub(crate) fn row_end(&self, offset: u64, most: u64) -> Option<u64> {
         match self {
             Self::Local(_) => None,
-            Self::Far(file) => file.striped().row_end(offset),
+            Self::Far(file) => file.striped().row_end(offset, most),
         }
     }
 

@@ -206,16 +206,16 @@ impl Node {
             }
             if let Some(far) = backing.far() {
                 far.came_back();
-                if far.striped().is_coded() {
-                    // What was noted before is forgotten: it was nobody's yet.
-                    self.movers.note_unfolded(ino);
-                }
             }
             let stamp = self.stamp_of(&backing).map_err(|e| e.to_string())?;
             let current = self
                 .catalog
                 .set_resident(ino, staging.version, backing.object, &stamp, crate::now())
                 .map_err(|e| e.to_string())?;
+            if backing.far().is_some_and(|far| far.striped().is_coded()) {
+                // What was noted before is forgotten: it was nobody's yet.
+                self.movers.note_unfolded(ino);
+            }
             if current && state.handles > 0 {
                 state.backing = Some(backing.clone());
             }

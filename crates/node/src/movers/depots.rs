@@ -10,7 +10,6 @@ use crate::files::FarFile;
 use catalog::Far;
 use data::Rights;
 use std::collections::BTreeSet;
-use std::time::Duration;
 use types::api::FsResult;
 use types::*;
 use wire::{LentLayout, LentPart};
@@ -122,8 +121,7 @@ impl Node {
         if length < LITTLE_CODED {
             return Ok(None);
         }
-        let (begun, issued) = (Moment::now(), crate::now());
-        let (until, is_lent) = (begun + ENDED, || self.movers.lent.of(object, Moment::now()).is_some());
+        let is_lent = || self.movers.lent.of(object, Moment::now()).is_some();
         let goes_on = before.is_some() && is_lent();
         if !goes_on {
             let ended = self.end_lending(object).map(drop);
@@ -134,6 +132,7 @@ impl Node {
             // Whoever had one that has ended by itself is to see that this is another: others may have written since.
             self.catalog.raise_generation(object).map_err(|e| fs_error("layout", &e))?;
         }
+        let (until, issued) = (Moment::now() + ENDED, crate::now());
         let down = self.movers.down();
         // Nobody notes another one meanwhile.
         let mine = |far: &Far| if goes_on { Some(far.layout.generation) == before } else { !is_lent() };
@@ -148,7 +147,7 @@ impl Node {
         Ok(lent.map(|lent| Writable { lent, generation }))
     }
 
-    /// Notes that somebody is going to write a file that has everything it is to have at its targets, if it is one that `may` be; `may` is not asked for its own.
+    /// Notes that somebody is going to write a file that has everything it is to have at its targets, if it is as `may` wants it before that.
     fn note_whole(
         &self,
         object: ObjectId,
@@ -182,10 +181,5 @@ impl Node {
         let part = |access| LentPart { access, copies: 1, parity: 0 };
         let parts = accesses.into_iter().map(part).collect();
         Some(LentLayout { length, term_ms: LIFE.as_millis() as u32, parts })
-    }
-
-    /// How long what was lent at most stands: half of it may pass before it is lent again.
-    pub(crate) fn lent_again_after(lent: &LentLayout) -> Duration {
-        Duration::from_millis(lent.term_ms.into()) / 2
     }
 }

@@ -15,7 +15,7 @@ const BYTES: usize = 1 << 20;
 const ROWS: u64 = 64;
 
 impl Striped {
-    /// Takes note of which of these rows were holes when this became the writer. A row whose seal a machine has lost with power counts as one: nothing that was durable
+    /// Takes note of which of these rows have no bytes, but for what was written here. A row whose seal a machine has lost with power counts as one: nothing that was durable
     /// is in it.
     pub(super) fn look_for_holes(&self, number: usize, coded: &Coded, rows: Range<u64>) -> Result<()> {
         let most = (BYTES / coded.shape.seal_len()).clamp(1, ROWS as usize) as u64;
@@ -59,7 +59,7 @@ impl Striped {
                     let holes = each.filter(|(_, seal)| empty(seal)).map(|(row, _)| row);
                     return Ok(Some(holes.collect()));
                 }
-                Err(e) if helps(&e) => {}
+                Err(e) if helps(&e) => self.missed(number, journal.column, &e),
                 Err(source) => return Err(self.failed(number, journal.column, source)),
             }
         }

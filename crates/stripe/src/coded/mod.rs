@@ -74,7 +74,7 @@ struct Log {
     /// The file had so many rows when this became the writer; which rows have been written since.
     rows: u64,
     written: BTreeSet<u64>,
-    /// Which of those that it had were holes then, of the runs of rows that were looked at.
+    /// Which of those that it had are holes but for that, of the runs of rows that were looked at.
     holes: BTreeSet<u64>,
     looked: BTreeSet<u64>,
     /// Rows that have changed since a column is being mended.
