@@ -27,6 +27,13 @@ pub struct OpenFlags {
     pub exclusive: bool,
 }
 
+impl OpenFlags {
+    /// Whether nobody reads or writes what the file has by this: it is there so that the file stays.
+    pub fn is_idle(self) -> bool {
+        !self.read && !self.write
+    }
+}
+
 /// An open file.
 #[derive(Debug)]
 pub struct Opened {

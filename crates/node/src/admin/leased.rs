@@ -123,9 +123,10 @@ impl Node {
         let stands = match self.leases.stands(client, ino, number) {
             Stands::Yes => true,
             Stands::No => false,
-            // Nobody else has had it open since that node left it.
+            // Nobody else has had it open since that node left it. The node itself reads only to move what is there, and what comes meanwhile moves too.
             Stands::Unknown => {
-                state.returned == Some(state.handles) && self.has_all(session, handle, state.handles, ino)
+                let users = state.handles - state.idle;
+                state.returned == Some(users) && self.has_all(session, handle, users, ino)
             }
         };
         if stands { Ok(Reply::Done) } else { Err(FsError::Stale) }

@@ -169,6 +169,7 @@ impl Node {
             let mut state = entry.state.lock();
             let backing = state.backing.clone().filter(|_| state.handles > 0)?;
             state.handles += 1;
+            state.idle += 1;
             (self.open.add_handle(entry.clone(), OpenFlags::default()), backing)
         };
         let done = what(&backing);
@@ -257,6 +258,39 @@ mod tests {
         node.release(again.expect("it was open").handle);
         assert!(node.open.get(ino).is_none(), "nobody has it open any more");
         assert!(node.while_open(ino, |_| ()).is_none(), "nothing is written behind of a file that is closed");
+        node.stop(true);
+    }
+
+    /// Else a host whose column is being moved just when the node comes back would lose what it has in its memory.
+    #[test]
+    fn that_the_node_itself_opens_what_an_earlier_one_left_is_no_use_of_the_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let node = Node::start(Config { state_dir: dir.path().to_owned(), ..Config::default() }).unwrap();
+        let (cx, flags) = (Cx::admin(crate::now()), OpenFlags { write: true, ..OpenFlags::default() });
+        let made = node.create(&cx, Ino::ROOT, b"file", 0o644, flags).unwrap();
+        node.release(made.handle);
+        let ino = made.attr.ino;
+        let open = |flags| node.open_file(&cx, ino, flags).unwrap().handle;
+        let state = || {
+            let entry = node.open.get(ino).unwrap();
+            let state = entry.state.lock();
+            (state.handles, state.idle, state.returned)
+        };
+        node.open.left_by_earlier(ino);
+        let first = open(OpenFlags::default());
+        assert_eq!(state(), (1, 1, Some(0)));
+        node.close_file(first);
+        let own = open(OpenFlags::default());
+        let user = open(flags);
+        node.while_open(ino, |_| assert_eq!(state(), (3, 2, Some(1)), "it was returned to, once")).unwrap();
+        node.close_file(own);
+        assert_eq!(state(), (1, 0, Some(1)));
+        let other = open(OpenFlags { read: true, ..OpenFlags::default() });
+        assert_eq!(state(), (2, 0, Some(2)));
+        [user, other].into_iter().for_each(|handle| node.close_file(handle));
+        let again = open(flags);
+        assert_eq!(state(), (1, 0, None), "somebody has had it open since");
+        node.close_file(again);
         node.stop(true);
     }
 }

@@ -107,7 +107,10 @@ impl Node {
         flags: OpenFlags,
     ) -> Opened {
         state.handles += 1;
-        state.returned = state.returned.map(|opened| opened.saturating_add(1));
+        match flags.is_idle() {
+            true => state.idle += 1,
+            false => state.returned = state.returned.map(|opened| opened.saturating_add(1)),
+        }
         if flags.write {
             if state.writers == 0 {
                 state.recorded_allocated = attr.disk_bytes;
@@ -444,6 +447,9 @@ impl Node {
         let nlink = self.open.with(ino, |entry, state| {
             state.handles -= 1;
             let mut nlink = None;
+            if file.flags.is_idle() {
+                state.idle -= 1;
+            }
             if file.flags.write {
                 state.writers -= 1;
                 if state.writers == 0 {
@@ -456,6 +462,10 @@ impl Node {
                 return Some(1);
             }
             self.leases.closed(ino);
+            if state.returned == Some(0) {
+                // Who comes next finds it as that node has left it.
+                self.open.left_by_earlier(ino);
+            }
             if let Some(far) = state.backing.as_ref().and_then(Backing::far).filter(|far| !far.is_settled()) {
                 self.forget_behind(far);
                 self.movers.wake();

@@ -67,7 +67,9 @@ pub struct OpenState {
     pub direct: bool,
     /// The object, once the file is wholly resident.
     pub backing: Option<Backing>,
-    /// How often it was opened since, if the first who did that found it as an earlier node had left it.
+    /// Handles that are idle ([`OpenFlags::is_idle`]): those of the node, which moves what is there.
+    pub idle: u32,
+    /// How often it was opened otherwise since, if the first who did that found it as an earlier node had left it.
     pub returned: Option<u32>,
     /// Allocated bytes as last recorded in the catalogue, for counting growth.
     pub recorded_allocated: u64,

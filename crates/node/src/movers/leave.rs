@@ -3,7 +3,6 @@
 use super::requested::Stop;
 use crate::Node;
 use crate::archive::FileHash;
-use crate::clock::Moment;
 use crate::files::{FarFile, Fresh, Leaving, Unfinished};
 use std::sync::Arc;
 use types::*;
@@ -32,16 +31,17 @@ impl Node {
         to: Arc<FarFile>,
         new: ObjectId,
     ) -> Result<(), Unfinished> {
+        let ino = to.ino();
         let to = Fresh::begin(to, leaving.length())?;
         let mut hash = FileHash::new();
-        let (rate, begun, mut bytes) = (self.settings().cluster.move_rate.0, Moment::now(), 0);
         for piece in leaving.pieces() {
             let piece = piece?;
-            bytes += piece.end - piece.start;
-            let at = piece.end;
-            leaving.copy(piece, &to, &mut hash)?;
-            self.movers.note_copied(request, at);
-            self.keep_pace(rate, begun, bytes)?;
+            let (bytes, at) = (piece.end - piece.start, piece.end);
+            self.at_pace(None, bytes, || {
+                leaving.copy(piece, &to, &mut hash)?;
+                Ok::<_, Unfinished>(((), bytes))
+            })?;
+            self.movers.note_copied(request, ino, at);
             leaving.is_left_alone()?;
             leaving.is_there()?;
             self.is_wanted_still(request)?;

@@ -332,29 +332,29 @@ impl Node {
         from: u64,
         claim: &Claim<'_>,
     ) -> Result<Progress, String> {
-        self.at_pace(claim, stripe::STEP.min(file.stamp().size), || {
+        self.at_pace(Some(claim), stripe::STEP.min(file.stamp().size), || {
             let done = file.striped().mend(mended, from).map_err(|e| e.to_string())?;
             let bytes = done.bytes;
             Ok((done, bytes))
         })
     }
 
-    /// Does a step of about so many bytes when all who rebuild, drain and balance together may go on; while somebody waits for the claim of the file,
+    /// Does a step of about so many bytes when all who rebuild, move and copy files together may go on; while somebody waits for the claim of the file,
     /// who may be a writer, it waits for nobody, and keeps the rate by itself. It says how many bytes it had.
-    pub(super) fn at_pace<T>(
+    pub(super) fn at_pace<T, E: From<String>>(
         &self,
-        claim: &Claim<'_>,
+        claim: Option<&Claim<'_>>,
         expected: u64,
-        step: impl FnOnce() -> Result<(T, u64), String>,
-    ) -> Result<T, String> {
+        step: impl FnOnce() -> Result<(T, u64), E>,
+    ) -> Result<T, E> {
         let pace = &self.movers.mending.pace;
         let mut wait = Duration::ZERO;
         loop {
             if self.stops_within(wait) {
-                return Err("the node stops".to_owned());
+                return Err("the node stops".to_owned().into());
             }
             let rate = self.settings().cluster.move_rate.0;
-            if claim.is_wanted() {
+            if claim.is_some_and(Claim::is_wanted) {
                 let begun = Moment::now();
                 let (done, bytes) = step()?;
                 self.keep_pace(rate, begun, bytes)?;
@@ -438,11 +438,11 @@ mod tests {
         let writer = node.clone();
         let writer = std::thread::spawn(move || drop(writer.movers.claims.take(ObjectId(7))));
         // It waits for the others until the writer comes, which may be a moment after that.
-        assert_eq!(node.at_pace(&claim, 1, || Ok((5, 0))), Ok(5));
+        assert_eq!(node.at_pace(Some(&claim), 1, || Ok::<_, String>((5, 0))), Ok(5));
         assert!(claim.is_wanted());
         assert!(node.movers.mending.pace.begin(1, 1).is_err(), "the others keep theirs");
         assert_eq!(
-            node.at_pace(&claim, 1, || Err::<((), u64), _>("gone".to_owned())),
+            node.at_pace(Some(&claim), 1, || Err::<((), u64), _>("gone".to_owned())),
             Err("gone".to_owned())
         );
         drop((claim, others));

@@ -4,9 +4,9 @@
 
 use super::PAGE;
 use super::claims::Claim;
-use super::mend::Started;
+use super::mend::{MENDERS, Started};
 use super::places::Places;
-use super::requested::Stop;
+use super::requested::{AtOnce, Stop};
 use crate::Node;
 use crate::clock::Moment;
 use crate::error::{failure, refused};
@@ -147,7 +147,8 @@ impl Node {
     fn move_requested(&self) -> Result<(), FsError> {
         let kinds = [RequestKind::Drain, RequestKind::Balance];
         let work = |request: &Request, ino| self.move_file(ino, request);
-        self.each_requested(&kinds, work, |request| self.follow_up(request))
+        let at_once = AtOnce { files: MENDERS, bytes: u64::MAX };
+        self.each_requested(&kinds, at_once, work, |request| self.follow_up(request))
     }
 
     /// Files that came to lie on a target just when it was to be emptied are moved by a request of their own.
@@ -235,7 +236,7 @@ impl Node {
                 }
                 continue;
             }
-            let copied = |bytes| self.movers.note_copied(request.id, done + bytes);
+            let copied = |bytes| self.movers.note_copied(request.id, ino, done + bytes);
             let leaves = Leaves::Asked(request.id, &copied);
             let copy = |file: &Arc<FarFile>| self.copy_column(file, object, (place, to), leaves, &claim);
             let moved = self.with_far(ino, object, copy).map_err(|why| self.stays(request.id, why))?;
@@ -400,7 +401,7 @@ impl Node {
             let step = match leaves {
                 Leaves::Full => copy(from)?.0,
                 Leaves::Asked(..) => {
-                    self.at_pace(claim, stripe::STEP.min(file.stamp().size), || copy(from))?
+                    self.at_pace(Some(claim), stripe::STEP.min(file.stamp().size), || copy(from))?
                 }
             };
             bytes += step.bytes;

@@ -2,7 +2,8 @@
 //! that says so. Until then the new objects belong to nobody, from then on the old ones do: whatever a crash leaves is on record to be removed.
 
 use super::claims::Claim;
-use super::requested::Stop;
+use super::mend::MENDERS;
+use super::requested::{AtOnce, Stop};
 use crate::Node;
 use crate::clock::Moment;
 use crate::files::{Backing, Copy, FarFile, Unfinished};
@@ -16,6 +17,8 @@ use types::*;
 const AGAIN: Duration = Duration::from_secs(1);
 /// What changes while a file is copied is copied once more, until it is no more than this (bytes) or gets no less: then writers wait for the rest.
 const CLOSE: u64 = 16 << 20;
+/// Files take room twice while they are copied: of large ones only one does at a time.
+const AT_ONCE: AtOnce = AtOnce { files: MENDERS, bytes: 256 << 20 };
 const SUBJECT: &str = "protect ";
 const THEN: &str = "--then";
 const POOL: &str = "--pool";
@@ -112,7 +115,7 @@ impl Node {
                 Some(rule) => self.protect_file(request.id, ino, &rule),
                 None => Err(Stop::Failed("it names no layout".to_owned())),
             };
-            let done = self.each_requested(&[RequestKind::Protect], work, |_| Ok(()));
+            let done = self.each_requested(&[RequestKind::Protect], AT_ONCE, work, |_| Ok(()));
             let problem = done.map_or_else(|e| e.to_string(), |()| String::new());
             if !problem.is_empty() && problem != told {
                 tracing::error!("changing layouts: {problem}; tried again");
@@ -210,23 +213,24 @@ impl Node {
         let fence = || self.fence_far(object).map_err(|e| e.to_string());
         fence()?;
         let copy = Copy::begin(file, to)?;
-        let rate = self.settings().cluster.move_rate.0;
-        let (begun, mut at, mut bytes) = (Moment::now(), 0, 0);
+        let mut at = 0;
         loop {
             let length = copy.length()?;
             if at >= length {
                 break;
             }
-            let next = copy.step(at, length)?;
-            bytes += next - at;
-            at = next;
-            self.movers.note_copied(request, at);
-            self.keep_pace(rate, begun, bytes)?;
+            at = self.at_pace(Some(claim), stripe::STEP.min(length - at), || {
+                let next = copy.step(at, length)?;
+                Ok::<_, Unfinished>((next, next - at))
+            })?;
+            self.movers.note_copied(request, ino, at);
             if claim.is_wanted() {
                 return Err(Unfinished::Later("a column of it moves first".to_owned()));
             }
             self.is_wanted_still(request)?;
         }
+        // The longer this waits, the more has changed again: it keeps the rate by itself.
+        let (rate, begun, mut bytes) = (self.settings().cluster.move_rate.0, Moment::now(), 0);
         let mut before = u64::MAX;
         while copy.behind() > CLOSE && copy.behind() < before {
             before = copy.behind();

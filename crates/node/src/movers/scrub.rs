@@ -3,7 +3,7 @@
 //! nothing can repair is a failed item of the request, which `thermo check` looks at again; so is what the disk does not give, which may be good.
 
 use super::moves::bytes_of;
-use super::requested::Stop;
+use super::requested::{AtOnce, Stop};
 use crate::Node;
 use crate::clock::Moment;
 use crate::error::failure;
@@ -100,7 +100,7 @@ impl Node {
                 Some(target) => self.scrub_file(target, ino),
                 None => Err(Stop::Failed("it names no target".to_owned())),
             };
-            let done = self.each_requested(&[RequestKind::Scrub], work, |_| Ok(()));
+            let done = self.each_requested(&[RequestKind::Scrub], AtOnce::ONE, work, |_| Ok(()));
             let problem = begun.map_err(|e| e.message).and(done.map_err(|e| e.to_string())).err();
             let problem = problem.unwrap_or_default();
             if !problem.is_empty() && problem != told {

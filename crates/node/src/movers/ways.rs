@@ -118,8 +118,8 @@ struct Way {
 #[derive(Default)]
 struct Underway {
     waits: String,
-    /// Copied of a file that is being copied.
-    bytes: u64,
+    /// Copied of each file that is being copied (bytes).
+    copied: BTreeMap<Ino, u64>,
 }
 
 /// Unowned objects that are about to be given to a file.
@@ -218,10 +218,10 @@ impl Movers {
         !self.addresses.read().is_empty()
     }
 
-    /// What a request waits for (empty: nothing), and how much has been copied of the file that is being copied for it (bytes).
+    /// What a request waits for (empty: nothing), and how much has been copied of the files that are being copied for it (bytes).
     pub(crate) fn underway(&self, request: RequestId) -> (String, u64) {
         let underway = self.underway.lock();
-        underway.get(&request).map(|one| (one.waits.clone(), one.bytes)).unwrap_or_default()
+        underway.get(&request).map(|one| (one.waits.clone(), one.copied.values().sum())).unwrap_or_default()
     }
 
     /// Takes note of what it waits for.
@@ -234,8 +234,13 @@ impl Movers {
     }
 
     /// So much of a file has been copied for it (bytes).
-    pub(super) fn note_copied(&self, request: RequestId, bytes: u64) {
-        self.underway.lock().entry(request).or_default().bytes = bytes;
+    pub(super) fn note_copied(&self, request: RequestId, ino: Ino, bytes: u64) {
+        let mut underway = self.underway.lock();
+        let copied = &mut underway.entry(request).or_default().copied;
+        match bytes {
+            0 => drop(copied.remove(&ino)),
+            bytes => drop(copied.insert(ino, bytes)),
+        }
     }
 
     /// These requests are open, and no others.
