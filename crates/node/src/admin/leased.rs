@@ -5,7 +5,7 @@ use crate::Node;
 use crate::leases::{News, Stands, TERM, Writes};
 use crate::movers::Grantee;
 use std::sync::Arc;
-use types::api::{FileApi, FsResult};
+use types::api::{FileApi, FsResult, OpenFlags};
 use types::{Attr, Cx, FsError, Handle, Ino};
 use wire::{Alone, CopiesLayout, FileCall, LeasedReply, Look, Reply, Seen};
 
@@ -109,8 +109,14 @@ impl Node {
         match handles {
             0 => false,
             1 => session.has(handle),
-            all => session.handles_of(|handle| self.is_of(handle, ino)) == all as usize,
+            all => session.handles_of(|handle| self.is_of(handle, ino, |_| true)) == all as usize,
         }
+    }
+
+    /// The same of handles by which somebody reads or writes.
+    fn has_all_used(&self, session: &Held, ino: Ino, used: u32) -> bool {
+        let is_used = |flags: OpenFlags| !flags.is_idle();
+        used > 0 && session.handles_of(|handle| self.is_of(handle, ino, is_used)) == used as usize
     }
 
     /// Whether what a session wrote alone by a lease of this number may still come to the targets, with rights that it got before. ESTALE: it may not, somebody
@@ -125,15 +131,15 @@ impl Node {
             Stands::No => false,
             // Nobody else has had it open since that node left it. The node itself reads only to move what is there, and what comes meanwhile moves too.
             Stands::Unknown => {
-                let users = state.handles - state.idle;
-                state.returned == Some(users) && self.has_all(session, handle, users, ino)
+                let used = state.handles - state.idle;
+                state.returned == Some(used) && self.has_all_used(session, ino, used)
             }
         };
         if stands { Ok(Reply::Done) } else { Err(FsError::Stale) }
     }
 
-    fn is_of(&self, handle: Handle, ino: Ino) -> bool {
-        self.open.handle(handle).is_some_and(|file| file.inode.ino == ino)
+    fn is_of(&self, handle: Handle, ino: Ino, is: impl Fn(OpenFlags) -> bool) -> bool {
+        self.open.handle(handle).is_some_and(|file| file.inode.ino == ino && is(file.flags))
     }
 
     /// What a session wrote alone is at the targets.

@@ -1,5 +1,6 @@
 //! Files of the node's own disk tier go to targets: a site that grows from one machine to a cluster has all its files there.
 
+use super::mend::Whose;
 use super::requested::Stop;
 use crate::Node;
 use crate::archive::FileHash;
@@ -37,7 +38,7 @@ impl Node {
         for piece in leaving.pieces() {
             let piece = piece?;
             let (bytes, at) = (piece.end - piece.start, piece.end);
-            self.at_pace(None, bytes, || {
+            self.at_pace(Whose { claim: None, rebuilds: false }, bytes, || {
                 leaving.copy(piece, &to, &mut hash)?;
                 Ok::<_, Unfinished>(((), bytes))
             })?;

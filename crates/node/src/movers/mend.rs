@@ -18,6 +18,7 @@ use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use stripe::{Column, Columns, Mended, Progress};
 use types::api::OpenFlags;
@@ -42,6 +43,8 @@ pub(crate) type Stale = (ObjectId, Arc<BTreeSet<TargetId>>);
 #[derive(Default)]
 pub(super) struct Mending {
     pace: Pace,
+    /// How many who rebuild wait for it: nobody else begins a step meanwhile.
+    first: AtomicUsize,
     problems: Mutex<Problems>,
 }
 
@@ -60,7 +63,7 @@ impl Mending {
     /// A file was tried, unless somebody else was at it.
     fn note(&self, object: ObjectId, tried: Option<Result<(), Stop>>) {
         let Some(tried) = tried else { return };
-        let why = tried.err().map(|(Stop::Later(why) | Stop::Failed(why))| why);
+        let why = tried.err().map(|(Stop::Later(why) | Stop::NoRoom(why) | Stop::Failed(why))| why);
         self.problems.lock().note(object, why);
     }
 }
@@ -120,6 +123,31 @@ impl Unmade {
         let mut here = known.filter(|((_, known), _)| place.is_none_or(|place| place == *known));
         let found = here.find(|(_, found)| found.at.elapsed() < UNMADE && found.stamp == stamp);
         found.map(|(_, found)| found.why.clone())
+    }
+}
+
+/// Who does a step.
+#[derive(Clone, Copy)]
+pub(super) struct Whose<'c> {
+    /// Of the file.
+    pub claim: Option<&'c Claim<'c>>,
+    /// What it has lost, so that nobody else begins while he waits.
+    pub rebuilds: bool,
+}
+
+/// Somebody who rebuilds waits until this is dropped.
+struct First<'m>(&'m AtomicUsize);
+
+impl<'m> First<'m> {
+    fn begin(first: &'m AtomicUsize) -> Self {
+        first.fetch_add(1, Ordering::AcqRel);
+        Self(first)
+    }
+}
+
+impl Drop for First<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -332,41 +360,50 @@ impl Node {
         from: u64,
         claim: &Claim<'_>,
     ) -> Result<Progress, String> {
-        self.at_pace(Some(claim), stripe::STEP.min(file.stamp().size), || {
+        let whose = Whose { claim: Some(claim), rebuilds: true };
+        self.at_pace(whose, stripe::STEP.min(file.stamp().size), || {
             let done = file.striped().mend(mended, from).map_err(|e| e.to_string())?;
             let bytes = done.bytes;
             Ok((done, bytes))
         })
     }
 
-    /// Does a step of about so many bytes when all who rebuild, move and copy files together may go on; while somebody waits for the claim of the file,
-    /// who may be a writer, it waits for nobody, and keeps the rate by itself. It says how many bytes it had.
+    /// Does a step of about so many bytes when all who rebuild, move and copy files together may go on, those who rebuild first; while somebody waits for the claim of
+    /// the file, who may be a writer, it waits for nobody, and keeps the rate by itself. It says how many bytes it had.
     pub(super) fn at_pace<T, E: From<String>>(
         &self,
-        claim: Option<&Claim<'_>>,
+        whose: Whose<'_>,
         expected: u64,
         step: impl FnOnce() -> Result<(T, u64), E>,
     ) -> Result<T, E> {
-        let pace = &self.movers.mending.pace;
-        let mut wait = Duration::ZERO;
+        let mending = &self.movers.mending;
+        let (mut wait, mut waits) = (Duration::ZERO, None);
         loop {
             if self.stops_within(wait) {
                 return Err("the node stops".to_owned().into());
             }
             let rate = self.settings().cluster.move_rate.0;
-            if claim.is_some_and(Claim::is_wanted) {
+            if whose.claim.is_some_and(Claim::is_wanted) {
                 let begun = Moment::now();
                 let (done, bytes) = step()?;
                 self.keep_pace(rate, begun, bytes)?;
                 return Ok(done);
             }
-            match pace.begin(rate, expected) {
+            if !whose.rebuilds && mending.first.load(Ordering::Acquire) > 0 {
+                wait = LOOK;
+                continue;
+            }
+            match mending.pace.begin(rate, expected) {
                 Ok(begun) => {
+                    drop(waits);
                     let (done, bytes) = step()?;
-                    pace.end(&begun, rate, bytes);
+                    mending.pace.end(&begun, rate, bytes);
                     return Ok(done);
                 }
                 Err(time) => wait = time.min(LOOK),
+            }
+            if whose.rebuilds {
+                waits.get_or_insert_with(|| First::begin(&mending.first));
             }
         }
     }
@@ -438,11 +475,16 @@ mod tests {
         let writer = node.clone();
         let writer = std::thread::spawn(move || drop(writer.movers.claims.take(ObjectId(7))));
         // It waits for the others until the writer comes, which may be a moment after that.
-        assert_eq!(node.at_pace(Some(&claim), 1, || Ok::<_, String>((5, 0))), Ok(5));
+        assert_eq!(
+            node.at_pace(Whose { claim: Some(&claim), rebuilds: false }, 1, || Ok::<_, String>((5, 0))),
+            Ok(5)
+        );
         assert!(claim.is_wanted());
         assert!(node.movers.mending.pace.begin(1, 1).is_err(), "the others keep theirs");
         assert_eq!(
-            node.at_pace(Some(&claim), 1, || Err::<((), u64), _>("gone".to_owned())),
+            node.at_pace(Whose { claim: Some(&claim), rebuilds: false }, 1, || Err::<((), u64), _>(
+                "gone".to_owned()
+            )),
             Err("gone".to_owned())
         );
         drop((claim, others));
@@ -469,5 +511,38 @@ mod tests {
         assert_eq!(tried(5, fails("first")), told(5, "first"));
         mending.leave_alone(ObjectId(9));
         assert!(mending.is_left_alone(ObjectId(9)) && !mending.is_left_alone(ObjectId(5)));
+    }
+
+    #[test]
+    fn nobody_copies_while_somebody_waits_to_rebuild() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut config = Config { state_dir: dir.path().to_owned(), ..Config::default() };
+        config.cluster.move_rate = Size(1000);
+        let node = Node::start(config).unwrap();
+        let order = Mutex::new(Vec::new());
+        let step = |rebuilds, name: &'static str| {
+            let done = node.at_pace(Whose { claim: None, rebuilds }, 300, || {
+                order.lock().push(name);
+                Ok::<_, String>(((), 300))
+            });
+            done.unwrap();
+        };
+        let until = |so: &dyn Fn() -> bool| {
+            let end = std::time::Instant::now() + Duration::from_secs(60);
+            while !so() && std::time::Instant::now() < end {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        };
+        let waiting = || node.movers.mending.first.load(Ordering::Acquire);
+        step(false, "copied");
+        std::thread::scope(|scope| {
+            let rebuilds = [(); 2].map(|()| scope.spawn(|| step(true, "rebuilt")));
+            until(&|| waiting() > 0);
+            scope.spawn(|| step(false, "copied"));
+            rebuilds.into_iter().for_each(|thread| thread.join().unwrap());
+        });
+        assert_eq!(order.into_inner(), ["copied", "rebuilt", "rebuilt", "copied"]);
+        assert_eq!(waiting(), 0);
+        node.stop(true);
     }
 }

@@ -4,7 +4,7 @@
 
 use super::PAGE;
 use super::claims::Claim;
-use super::mend::{MENDERS, Started};
+use super::mend::{MENDERS, Started, Whose};
 use super::places::Places;
 use super::requested::{AtOnce, Stop};
 use crate::Node;
@@ -401,7 +401,8 @@ impl Node {
             let step = match leaves {
                 Leaves::Full => copy(from)?.0,
                 Leaves::Asked(..) => {
-                    self.at_pace(Some(claim), stripe::STEP.min(file.stamp().size), || copy(from))?
+                    let whose = Whose { claim: Some(claim), rebuilds: false };
+                    self.at_pace(whose, stripe::STEP.min(file.stamp().size), || copy(from))?
                 }
             };
             bytes += step.bytes;

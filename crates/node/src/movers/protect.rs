@@ -2,7 +2,7 @@
 //! that says so. Until then the new objects belong to nobody, from then on the old ones do: whatever a crash leaves is on record to be removed.
 
 use super::claims::Claim;
-use super::mend::MENDERS;
+use super::mend::{MENDERS, Whose};
 use super::requested::{AtOnce, Stop};
 use crate::Node;
 use crate::clock::Moment;
@@ -88,7 +88,7 @@ impl Stop {
         match why {
             // One that is down may come back.
             Unfinished::Objects(FsError::NoSpace) if down => Self::Later(DOWN.to_owned()),
-            Unfinished::Objects(FsError::NoSpace) => Self::Failed(no_room()),
+            Unfinished::Objects(FsError::NoSpace) => Self::NoRoom(no_room()),
             why => why.into(),
         }
     }
@@ -97,7 +97,7 @@ impl Stop {
 impl From<StripeError> for Stop {
     fn from(e: StripeError) -> Self {
         match e.class() {
-            ErrorClass::NoSpace => Self::Failed(format!("{e}; it stays as it is")),
+            ErrorClass::NoSpace => Self::NoRoom(format!("{e}; it stays as it is")),
             ErrorClass::Corrupt => Self::Failed(format!(
                 "{e}; it stays as it is: `thermo target scrub` brings what is bad from copies, parity or tape"
             )),
@@ -136,7 +136,8 @@ impl Node {
         if !file.far {
             return self.leave_tier(request, ino, object, rule);
         }
-        let claim = self.movers.claims.take(object);
+        let claim = self.movers.claims.try_take(object);
+        let claim = claim.ok_or_else(|| "something of it is being moved or rebuilt".to_owned())?;
         let far = self.catalog.far(object).map_err(told)?.ok_or("it has left its targets".to_owned())?;
         if far.rule() == *rule && self.lies_in_pool(&far).map_err(told)? {
             return Ok(());
@@ -219,7 +220,8 @@ impl Node {
             if at >= length {
                 break;
             }
-            at = self.at_pace(Some(claim), stripe::STEP.min(length - at), || {
+            let whose = Whose { claim: Some(claim), rebuilds: false };
+            at = self.at_pace(whose, stripe::STEP.min(length - at), || {
                 let next = copy.step(at, length)?;
                 Ok::<_, Unfinished>((next, next - at))
             })?;
@@ -291,7 +293,7 @@ mod tests {
         let full = || Unfinished::Objects(FsError::NoSpace);
         let no_room = || "no room".to_owned();
         assert_eq!(Stop::after(full(), true, no_room), Stop::Later(DOWN.to_owned()));
-        assert_eq!(Stop::after(full(), false, no_room), Stop::Failed(no_room()));
+        assert_eq!(Stop::after(full(), false, no_room), Stop::NoRoom(no_room()));
         let withdrawn = Unfinished::Failed("withdrawn".to_owned());
         assert_eq!(Stop::after(withdrawn, true, no_room), Stop::Failed("withdrawn".to_owned()));
     }

@@ -13,6 +13,8 @@ use types::*;
 pub(super) enum Stop {
     /// Its targets do not answer, or it is in use: again soon.
     Later(String),
+    /// Others that are at work may have taken the room: again when none is.
+    NoRoom(String),
     /// Until somebody does something about it.
     Failed(String),
 }
@@ -36,69 +38,122 @@ impl AtOnce {
     pub(super) const ONE: Self = Self { files: 1, bytes: u64::MAX };
 }
 
-/// Files, with their bytes, that several threads take in their order.
-struct Files {
+/// The files of a request that are not done, with their bytes: several threads take them in their order.
+struct Files<'n> {
+    node: &'n Node,
+    request: &'n Request,
     limit: u64,
-    left: Mutex<Left>,
+    state: Mutex<State>,
     ended: Condvar,
 }
 
-#[derive(Default)]
-struct Left {
-    files: VecDeque<(Ino, u64)>,
+struct State {
+    next: VecDeque<(Ino, u64)>,
+    /// What follows is read when it is needed; false: nothing does.
+    more: bool,
+    after: Ino,
+    /// None begins beside another one.
+    alone: bool,
     /// At work: how many, and with how many bytes.
     begun: usize,
     bytes: u64,
+    /// Some are not pending any more.
+    progress: bool,
     /// The first file that waits, and why.
     waits: Option<(Ino, String)>,
     /// The request was withdrawn, or cannot go on now.
     stopped: bool,
 }
 
-impl Files {
-    fn new(files: VecDeque<(Ino, u64)>, limit: u64) -> Self {
-        Self { limit, left: Mutex::new(Left { files, ..Left::default() }), ended: Condvar::new() }
+/// A file that is at work until this is dropped.
+struct Taken<'f> {
+    files: &'f Files<'f>,
+    ino: Ino,
+    bytes: u64,
+    /// No other one was at work beside it.
+    alone: bool,
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        let mut state = self.files.state.lock();
+        state.begun -= 1;
+        state.bytes -= self.bytes;
+        self.files.ended.notify_all();
+    }
+}
+
+impl<'n> Files<'n> {
+    fn new(node: &'n Node, request: &'n Request, at_once: AtOnce, alone: bool) -> Self {
+        let state = State {
+            next: VecDeque::new(),
+            more: true,
+            after: Ino(0),
+            alone: alone || at_once.files == 1,
+            begun: 0,
+            bytes: 0,
+            progress: false,
+            waits: None,
+            stopped: false,
+        };
+        Self { node, request, limit: at_once.bytes, state: Mutex::new(state), ended: Condvar::new() }
     }
 
     /// Waits until the next one may begin; None: there are no more.
-    fn next(&self) -> Option<(Ino, u64)> {
-        let mut left = self.left.lock();
+    fn take(&self) -> catalog::Result<Option<Taken<'_>>> {
+        let mut state = self.state.lock();
         loop {
-            let bytes = left.files.front()?.1;
-            if left.begun == 0 || left.bytes.saturating_add(bytes) <= self.limit {
-                left.begun += 1;
-                left.bytes += bytes;
-                return left.files.pop_front();
+            if !self.fill(&mut state)? {
+                return Ok(None);
             }
-            self.ended.wait(&mut left);
+            let Some((ino, bytes)) = state.next.front().copied() else { return Ok(None) };
+            let fits = !state.alone && state.bytes.saturating_add(bytes) <= self.limit;
+            if state.begun == 0 || fits {
+                state.next.pop_front();
+                state.begun += 1;
+                state.bytes += bytes;
+                return Ok(Some(Taken { files: self, ino, bytes, alone: state.alone }));
+            }
+            self.ended.wait(&mut state);
         }
     }
 
-    fn ended(&self, bytes: u64) {
-        let mut left = self.left.lock();
-        left.begun -= 1;
-        left.bytes -= bytes;
-        self.ended.notify_all();
+    /// Reads on until there is one; false: there are no more.
+    fn fill(&self, state: &mut State) -> catalog::Result<bool> {
+        while state.next.is_empty() && state.more && !state.stopped {
+            let page = self.node.catalog.items(self.request.id, state.after, PAGE)?;
+            match page.last() {
+                Some((last, ..)) => state.after = *last,
+                None => state.more = false,
+            }
+            let pending = page.into_iter().filter(|(_, is, _)| *is == ItemState::Pending);
+            state.next.extend(pending.map(|(ino, _, bytes)| (ino, bytes)));
+        }
+        Ok(!state.next.is_empty() && !state.stopped)
+    }
+
+    fn done(&self) {
+        let mut state = self.state.lock();
+        state.progress = true;
     }
 
     fn waits(&self, ino: Ino, why: String) {
-        let mut left = self.left.lock();
-        if left.waits.as_ref().is_none_or(|(first, _)| ino < *first) {
-            left.waits = Some((ino, why));
+        let mut state = self.state.lock();
+        if state.waits.as_ref().is_none_or(|(first, _)| ino < *first) {
+            state.waits = Some((ino, why));
         }
     }
 
     /// No other one begins.
     fn stop(&self) {
-        let mut left = self.left.lock();
-        left.files.clear();
-        left.stopped = true;
+        self.state.lock().stopped = true;
         self.ended.notify_all();
     }
 }
 
 impl Node {
-    /// Does something with each file of open requests of some kinds, and what comes after all of a request was gone over.
+    /// Does something with each file of open requests of some kinds, and what comes after all of a request was gone over. When that brought nothing, they are gone over
+    /// one by one the next time: several may have been in each other's way.
     pub(super) fn each_requested(
         &self,
         kinds: &[RequestKind],
@@ -116,53 +171,45 @@ impl Node {
             if request.started.is_none() {
                 self.catalog.begin_request(request.id, crate::now()).map_err(fail)?;
             }
-            let (mut after, mut waits) = (Ino(0), false);
-            loop {
-                let page = self.catalog.items(request.id, after, PAGE).map_err(fail)?;
-                let Some((last, ..)) = page.last() else { break };
-                after = *last;
-                let pending = page.into_iter().filter(|(_, state, _)| *state == ItemState::Pending);
-                let files = Files::new(pending.map(|(ino, _, bytes)| (ino, bytes)).collect(), at_once.bytes);
-                self.together(&request, &files, at_once.files, &work).map_err(fail)?;
-                let left = files.left.into_inner();
-                if left.stopped {
-                    return Ok(());
-                }
-                // Of several the first, which is the same the next time.
-                if let Some((ino, why)) = left.waits
-                    && !std::mem::replace(&mut waits, true)
-                {
-                    self.movers.note_wait(request.id, self.waiting(ino, &why));
-                }
+            let files = Files::new(self, &request, at_once, self.movers.was_in_vain(request.id));
+            self.together(&files, at_once.files, &work).map_err(fail)?;
+            let state = files.state.into_inner();
+            if state.stopped {
+                return Ok(());
             }
-            if !waits {
-                self.movers.note_wait(request.id, String::new());
-            }
+            self.movers.note_pass(request.id, !state.progress);
+            // Of several the first, which is the same the next time.
+            let waits = state.waits.map_or_else(String::new, |(ino, why)| self.waiting(ino, &why));
+            self.movers.note_wait(request.id, waits);
             over(&request).map_err(fail)?;
         }
         Ok(())
     }
 
-    /// Does it with these files, in this thread and some others.
+    /// Does it in this thread and some others.
     fn together(
         &self,
-        request: &Request,
-        files: &Files,
+        files: &Files<'_>,
         most: usize,
         work: &(impl Fn(&Request, Ino) -> Result<(), Stop> + Sync),
     ) -> catalog::Result<()> {
         let run = || {
-            while let Some((ino, bytes)) = files.next() {
-                let done = self.one(request, (ino, bytes), files, work);
-                files.ended(bytes);
-                if let Err(e) = done {
-                    files.stop();
-                    return Err(e);
+            let mut done = Ok(());
+            while done.is_ok() {
+                match files.take() {
+                    Ok(Some(taken)) => done = self.one(&taken, work),
+                    Ok(None) => return Ok(()),
+                    Err(e) => done = Err(e),
                 }
             }
-            Ok(())
+            files.stop();
+            done
         };
-        let more = files.left.lock().files.len().min(most).saturating_sub(1);
+        let more = {
+            let mut state = files.state.lock();
+            files.fill(&mut state)?;
+            if state.alone { 0 } else { state.next.len().min(most).saturating_sub(1) }
+        };
         std::thread::scope(|scope| {
             let thread = |_| std::thread::Builder::new().name("requested".into()).spawn_scoped(scope, run);
             // Those that cannot be started do nothing that this one does not do.
@@ -176,20 +223,23 @@ impl Node {
 
     fn one(
         &self,
-        request: &Request,
-        (ino, bytes): (Ino, u64),
-        files: &Files,
+        taken: &Taken<'_>,
         work: impl Fn(&Request, Ino) -> Result<(), Stop>,
     ) -> catalog::Result<()> {
+        let (files, request, ino) = (taken.files, taken.files.request, taken.ino);
         if self.stops_within(Duration::ZERO) || !self.is_open_request(request.id) {
             files.stop();
             return Ok(());
         }
         let begun = crate::now();
         let (state, bytes) = match work(request, ino) {
-            Ok(()) => (ItemState::Done, bytes),
-            Err(Stop::Later(why)) => {
+            Ok(()) => (ItemState::Done, taken.bytes),
+            Err(Stop::NoRoom(why)) if taken.alone => (ItemState::Failed(why), 0),
+            Err(Stop::Later(why) | Stop::NoRoom(why)) => {
                 self.movers.note_copied(request.id, ino, 0);
+                if self.movers.underway(request.id).0.is_empty() {
+                    self.movers.note_wait(request.id, self.waiting(ino, &why));
+                }
                 files.waits(ino, why);
                 // It may be for what is to be removed.
                 self.movers.wake();
@@ -197,6 +247,7 @@ impl Node {
             }
             Err(Stop::Failed(why)) => (ItemState::Failed(why), 0),
         };
+        files.done();
         let _ending = self.steady.ends();
         let ended = self.catalog.finish_item(request.id, ino, state, bytes, (begun, crate::now()));
         self.movers.note_copied(request.id, ino, 0);
@@ -230,7 +281,7 @@ mod tests {
     fn node(files: u64) -> (tempfile::TempDir, Arc<Node>, RequestId) {
         let dir = tempfile::tempdir().unwrap();
         let node = Node::start(Config { state_dir: dir.path().to_owned(), ..Config::default() }).unwrap();
-        let request = Request::new(RequestKind::Drain, 0, "drain target 7".to_owned(), crate::now());
+        let request = Request::new(RequestKind::Purge, 0, "what no service does".to_owned(), crate::now());
         let items: Vec<_> = (1..=files).map(|n| (Ino(100 + n), 10)).collect();
         let request = node.catalog.create_request(&request, &items).unwrap();
         (dir, node, request.id)
@@ -251,7 +302,7 @@ mod tests {
             if ino.0.is_multiple_of(3) { Err(Stop::Later(format!("{ino} waits"))) } else { Ok(()) }
         };
         let at_once = AtOnce { files: 8, bytes: u64::MAX };
-        node.each_requested(&[RequestKind::Drain], at_once, work, |_| Ok(())).unwrap();
+        node.each_requested(&[RequestKind::Purge], at_once, work, |_| Ok(())).unwrap();
         let (waits, bytes) = node.movers.underway(id);
         assert!(waits.contains("inode 102 waits: 102 waits"), "the first of 102, 105 and 108: {waits}");
         assert_eq!(bytes, 0);
@@ -263,20 +314,60 @@ mod tests {
     #[test]
     fn no_more_bytes_are_at_work_than_may_be_and_one_alone_always_may() {
         let (_dir, node, id) = node(20);
-        for (bytes, most) in [(35, 3), (5, 1)] {
+        // The last time none begins beside another one, as the times before were in vain; of these the first was not.
+        for (bytes, most, in_vain) in [(35, 3, false), (5, 1, false), (35, 1, true)] {
+            node.movers.note_pass(id, in_vain);
             let (at_work, seen) = (AtomicUsize::new(0), AtomicUsize::new(0));
             let work = |_: &Request, _| {
                 seen.fetch_max(1 + at_work.fetch_add(1, Ordering::SeqCst), Ordering::SeqCst);
-                std::thread::sleep(Duration::from_millis(5));
+                let until = std::time::Instant::now() + WAIT;
+                while seen.load(Ordering::SeqCst) < most && std::time::Instant::now() < until {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                std::thread::sleep(Duration::from_millis(3));
                 at_work.fetch_sub(1, Ordering::SeqCst);
                 Err(Stop::Later("once more".to_owned()))
             };
             let at_once = AtOnce { files: 8, bytes };
-            node.each_requested(&[RequestKind::Drain], at_once, work, |_| Ok(())).unwrap();
+            node.each_requested(&[RequestKind::Purge], at_once, work, |_| Ok(())).unwrap();
             assert_eq!(seen.into_inner(), most);
         }
-        let done = |_: &Request, _| Ok(());
-        node.each_requested(&[RequestKind::Drain], AtOnce::ONE, done, |_| Ok(())).unwrap();
+        assert!(node.movers.was_in_vain(id));
+        let full = |_: &Request, ino| match ino {
+            Ino(105) => Err(Stop::NoRoom("none".to_owned())),
+            _ => Ok(()),
+        };
+        let at_once = AtOnce { files: 8, bytes: u64::MAX };
+        let states = |is: fn(&ItemState) -> bool| {
+            let items = node.catalog.items(id, Ino(0), 99).unwrap();
+            items.into_iter().filter(|(_, state, _)| is(state)).map(|(ino, ..)| ino).collect::<Vec<_>>()
+        };
+        // With others beside it, it is tried again; alone, when that is in vain.
+        node.movers.note_pass(id, false);
+        node.each_requested(&[RequestKind::Purge], at_once, full, |_| Ok(())).unwrap();
+        assert_eq!(states(|state| *state == ItemState::Pending), [Ino(105)]);
+        node.each_requested(&[RequestKind::Purge], at_once, full, |_| Ok(())).unwrap();
+        assert!(node.movers.was_in_vain(id));
+        node.each_requested(&[RequestKind::Purge], at_once, full, |_| Ok(())).unwrap();
+        assert_eq!(states(|state| matches!(state, ItemState::Failed(_))), [Ino(105)]);
+        node.stop(true);
+    }
+
+    #[test]
+    fn files_behind_many_others_begin_while_one_of_the_first_is_at_work() {
+        let (_dir, node, id) = node(2 * PAGE as u64 + 10);
+        let done = AtomicUsize::new(0);
+        let work = |_: &Request, ino| {
+            let until = std::time::Instant::now() + WAIT;
+            while ino == Ino(101) && done.load(Ordering::SeqCst) < 2 * PAGE + 9 {
+                assert!(std::time::Instant::now() < until, "the others wait for it");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            done.fetch_add(1, Ordering::SeqCst);
+            Ok(())
+        };
+        let at_once = AtOnce { files: 2, bytes: u64::MAX };
+        node.each_requested(&[RequestKind::Purge], at_once, work, |_| Ok(())).unwrap();
         assert_eq!(node.catalog.request(id).unwrap().unwrap().state, RequestState::Done);
         node.stop(true);
     }

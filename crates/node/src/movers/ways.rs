@@ -120,6 +120,8 @@ struct Underway {
     waits: String,
     /// Copied of each file that is being copied (bytes).
     copied: BTreeMap<Ino, u64>,
+    /// It was gone over, and nothing was done.
+    in_vain: bool,
 }
 
 /// Unowned objects that are about to be given to a file.
@@ -241,6 +243,16 @@ impl Movers {
             0 => drop(copied.remove(&ino)),
             bytes => drop(copied.insert(ino, bytes)),
         }
+    }
+
+    /// It was gone over.
+    pub(super) fn note_pass(&self, request: RequestId, in_vain: bool) {
+        self.underway.lock().entry(request).or_default().in_vain = in_vain;
+    }
+
+    /// Whether nothing was done when it was gone over the last time.
+    pub(super) fn was_in_vain(&self, request: RequestId) -> bool {
+        self.underway.lock().get(&request).is_some_and(|one| one.in_vain)
     }
 
     /// These requests are open, and no others.
