@@ -7,7 +7,6 @@ use super::worker::Worker;
 use crate::Node;
 use crate::config::Config;
 use crossbeam_channel::{Receiver, Sender};
-use std::borrow::Cow;
 use std::sync::Arc;
 use tape::Load;
 use wire::MAX_DEPOT;
@@ -172,12 +171,13 @@ impl Buffer {
         self.there.as_ref().map(|_| (self.at, self.used))
     }
 
-    /// All of it, brought here if it is elsewhere.
-    pub fn bring(&self) -> Result<Cow<'_, [u8]>, String> {
-        match &self.there {
-            Some(there) => there.get(self.at, self.used).map(Cow::Owned),
-            None => Ok(Cow::Borrowed(self.filled())),
+    /// Brings what it holds here, if it is elsewhere.
+    pub fn bring(&mut self) -> Result<(), String> {
+        if let Some(there) = &self.there {
+            self.bytes = there.get(self.at, self.used)?;
+            self.there = None;
         }
+        Ok(())
     }
 
     /// Takes as many bytes as there is space for; how many.

@@ -141,20 +141,22 @@ impl Kept {
         Some((at?, bytes as usize))
     }
 
-    /// The bytes up to an offset, brought here.
-    fn bring(&self, to: u64) -> Result<Cow<'_, [u8]>, String> {
-        if let [(offset, buffer)] = self.buffers.as_slices().0
-            && (*offset, offset + buffer.len() as u64) == (self.from, to)
-        {
-            return buffer.bring();
-        }
-        let mut all = Vec::with_capacity((to - self.from) as usize);
-        for (offset, buffer) in self.buffers.iter().take_while(|(offset, _)| *offset < to) {
-            let bytes = buffer.bring()?;
+    /// Brings what lies before an offset here.
+    fn bring(&mut self, to: u64) -> Result<(), String> {
+        self.buffers.iter_mut().filter(|(offset, _)| *offset < to).try_for_each(|(_, buffer)| buffer.bring())
+    }
+
+    /// The bytes up to an offset, which are here.
+    fn bytes(&self, to: u64) -> Cow<'_, [u8]> {
+        let parts = self.buffers.iter().filter(|(offset, _)| *offset < to).map(|(offset, buffer)| {
+            let bytes = buffer.filled();
             let skip = self.from.saturating_sub(*offset) as usize;
-            all.extend_from_slice(&bytes[skip..bytes.len().min((to - offset) as usize)]);
+            &bytes[skip..bytes.len().min((to - offset) as usize)]
+        });
+        match parts.collect::<Vec<&[u8]>>().as_slice() {
+            [all] => Cow::Borrowed(all),
+            parts => Cow::Owned(parts.concat()),
         }
-        Ok(Cow::Owned(all))
     }
 
     /// What lies before an offset is stored.
@@ -362,10 +364,11 @@ impl Storing {
     }
 
     fn here(&mut self, worker: &Worker, to: u64) -> Result<(), Trouble> {
-        let bytes = self.kept.bring(to).map_err(|why| {
+        self.kept.bring(to).map_err(|why| {
             tracing::warn!("inode {}: {why}: it is read again", self.taking.wanted.staging.ino);
             Trouble::Gone
         })?;
+        let bytes = self.kept.bytes(to);
         let (staging, content, offset) = (&self.taking.wanted.staging, &self.taking.content, self.kept.from);
         self.store(worker, || {
             content.store(&worker.node, &bytes, offset)?;
@@ -442,7 +445,8 @@ mod tests {
             kept.put(at, buffer(&buffers, &bytes[at as usize..at as usize + 30]));
             let to = kept.storable(row_end, 9);
             if to > kept.from {
-                stored.push((kept.from, kept.bring(to).unwrap().into_owned()));
+                kept.bring(to).unwrap();
+                stored.push((kept.from, kept.bytes(to).into_owned()));
                 kept.stored(to);
             }
             most = most.max(kept.buffers.len());
