@@ -175,6 +175,7 @@ impl Buffer {
     pub fn bring(&mut self) -> Result<(), String> {
         if let Some(there) = &self.there {
             self.bytes = there.get(self.at, self.used)?;
+            self.bytes.resize(self.size + tape::SPARE, 0);
             self.there = None;
         }
         Ok(())

@@ -38,7 +38,7 @@ impl Node {
         for piece in leaving.pieces() {
             let piece = piece?;
             let (bytes, at) = (piece.end - piece.start, piece.end);
-            self.at_pace(Whose { claim: None, rebuilds: false }, bytes, || {
+            self.at_pace(Whose { claim: None, request: Some(request) }, bytes, || {
                 leaving.copy(piece, &to, &mut hash)?;
                 Ok::<_, Unfinished>(((), bytes))
             })?;

@@ -63,7 +63,7 @@ impl Mending {
     /// A file was tried, unless somebody else was at it.
     fn note(&self, object: ObjectId, tried: Option<Result<(), Stop>>) {
         let Some(tried) = tried else { return };
-        let why = tried.err().map(|(Stop::Later(why) | Stop::NoRoom(why) | Stop::Failed(why))| why);
+        let why = tried.err().map(Stop::why);
         self.problems.lock().note(object, why);
     }
 }
@@ -131,8 +131,8 @@ impl Unmade {
 pub(super) struct Whose<'c> {
     /// Of the file.
     pub claim: Option<&'c Claim<'c>>,
-    /// What it has lost, so that nobody else begins while he waits.
-    pub rebuilds: bool,
+    /// For which request; none: he rebuilds what was lost, and nobody else begins while he waits.
+    pub request: Option<RequestId>,
 }
 
 /// Somebody who rebuilds waits until this is dropped.
@@ -229,7 +229,10 @@ impl Node {
 
     /// Mends a file that nobody else rebuilds or moves; None if somebody does, who looks at it again soon.
     fn mend_unclaimed(&self, object: ObjectId, down: &BTreeSet<TargetId>) -> Option<Result<(), Stop>> {
-        let claim = self.movers.claims.try_take(object)?;
+        let Some(claim) = self.movers.claims.try_take(object) else {
+            self.movers.claims.press(object);
+            return None;
+        };
         match self.catalog.far(object) {
             Ok(far) => far.map(|far| self.mend_file(object, &far, down, &claim)),
             Err(e) => Some(Err(Stop::Later(format!("object {object}: {e}")))),
@@ -360,7 +363,7 @@ impl Node {
         from: u64,
         claim: &Claim<'_>,
     ) -> Result<Progress, String> {
-        let whose = Whose { claim: Some(claim), rebuilds: true };
+        let whose = Whose { claim: Some(claim), request: None };
         self.at_pace(whose, stripe::STEP.min(file.stamp().size), || {
             let done = file.striped().mend(mended, from).map_err(|e| e.to_string())?;
             let bytes = done.bytes;
@@ -384,12 +387,18 @@ impl Node {
             }
             let rate = self.settings().cluster.move_rate.0;
             if whose.claim.is_some_and(Claim::is_wanted) {
+                drop(waits);
                 let begun = Moment::now();
                 let (done, bytes) = step()?;
                 self.keep_pace(rate, begun, bytes)?;
                 return Ok(done);
             }
-            if !whose.rebuilds && mending.first.load(Ordering::Acquire) > 0 {
+            if let Some(request) = whose.request
+                && mending.first.load(Ordering::Acquire) > 0
+            {
+                if !self.is_open_request(request) {
+                    return Err("the request was withdrawn".to_owned().into());
+                }
                 wait = LOOK;
                 continue;
             }
@@ -402,7 +411,7 @@ impl Node {
                 }
                 Err(time) => wait = time.min(LOOK),
             }
-            if whose.rebuilds {
+            if whose.request.is_none() {
                 waits.get_or_insert_with(|| First::begin(&mending.first));
             }
         }
@@ -476,15 +485,19 @@ mod tests {
         let writer = std::thread::spawn(move || drop(writer.movers.claims.take(ObjectId(7))));
         // It waits for the others until the writer comes, which may be a moment after that.
         assert_eq!(
-            node.at_pace(Whose { claim: Some(&claim), rebuilds: false }, 1, || Ok::<_, String>((5, 0))),
+            node.at_pace(Whose { claim: Some(&claim), request: Some(RequestId(1)) }, 1, || Ok::<_, String>(
+                (5, 0)
+            )),
             Ok(5)
         );
         assert!(claim.is_wanted());
         assert!(node.movers.mending.pace.begin(1, 1).is_err(), "the others keep theirs");
         assert_eq!(
-            node.at_pace(Whose { claim: Some(&claim), rebuilds: false }, 1, || Err::<((), u64), _>(
-                "gone".to_owned()
-            )),
+            node.at_pace(
+                Whose { claim: Some(&claim), request: Some(RequestId(1)) },
+                1,
+                || Err::<((), u64), _>("gone".to_owned())
+            ),
             Err("gone".to_owned())
         );
         drop((claim, others));
@@ -520,10 +533,12 @@ mod tests {
         config.cluster.move_rate = Size(1000);
         let node = Node::start(config).unwrap();
         let order = Mutex::new(Vec::new());
-        let step = |rebuilds, name: &'static str| {
-            let done = node.at_pace(Whose { claim: None, rebuilds }, 300, || {
+        let asked = Request::new(RequestKind::Purge, 0, "what no service does".to_owned(), crate::now());
+        let asked = node.catalog.create_request(&asked, &[(Ino(99), 1)]).unwrap().id;
+        let step = |request, name: &'static str| {
+            let done = node.at_pace(Whose { claim: None, request }, 2000, || {
                 order.lock().push(name);
-                Ok::<_, String>(((), 300))
+                Ok::<_, String>(((), 2000))
             });
             done.unwrap();
         };
@@ -534,11 +549,12 @@ mod tests {
             }
         };
         let waiting = || node.movers.mending.first.load(Ordering::Acquire);
-        step(false, "copied");
+        step(Some(asked), "copied");
         std::thread::scope(|scope| {
-            let rebuilds = [(); 2].map(|()| scope.spawn(|| step(true, "rebuilt")));
+            let rebuilds = [(); 2].map(|()| scope.spawn(|| step(None, "rebuilt")));
             until(&|| waiting() > 0);
-            scope.spawn(|| step(false, "copied"));
+            assert!(waiting() > 0);
+            scope.spawn(|| step(Some(asked), "copied"));
             rebuilds.into_iter().for_each(|thread| thread.join().unwrap());
         });
         assert_eq!(order.into_inner(), ["copied", "rebuilt", "rebuilt", "copied"]);

@@ -219,7 +219,7 @@ impl Node {
             let claim = self.movers.claims.take(object);
             let far = self.catalog.far(object).map_err(told)?.ok_or_else(gone)?;
             let none = || {
-                Stop::Failed(format!(
+                Stop::NoRoom(format!(
                     "no other target{} has room for it: see `thermo target ls`",
                     of_pool(&far)
                 ))
@@ -400,8 +400,8 @@ impl Node {
         while let Some(from) = at {
             let step = match leaves {
                 Leaves::Full => copy(from)?.0,
-                Leaves::Asked(..) => {
-                    let whose = Whose { claim: Some(claim), rebuilds: false };
+                Leaves::Asked(request, _) => {
+                    let whose = Whose { claim: Some(claim), request: Some(request) };
                     self.at_pace(whose, stripe::STEP.min(file.stamp().size), || copy(from))?
                 }
             };

@@ -220,7 +220,7 @@ impl Node {
             if at >= length {
                 break;
             }
-            let whose = Whose { claim: Some(claim), rebuilds: false };
+            let whose = Whose { claim: Some(claim), request: Some(request) };
             at = self.at_pace(whose, stripe::STEP.min(length - at), || {
                 let next = copy.step(at, length)?;
                 Ok::<_, Unfinished>((next, next - at))

@@ -1,6 +1,6 @@
 //! Going over the files of requests that concern targets: several at once, again and again until each is done or has failed.
 
-use super::PAGE;
+use super::{PAGE, REPORT_EVERY};
 use crate::Node;
 use crate::error::fs_error;
 use parking_lot::{Condvar, Mutex};
@@ -17,6 +17,13 @@ pub(super) enum Stop {
     NoRoom(String),
     /// Until somebody does something about it.
     Failed(String),
+}
+
+impl Stop {
+    pub(super) fn why(self) -> String {
+        let (Self::Later(why) | Self::NoRoom(why) | Self::Failed(why)) = self;
+        why
+    }
 }
 
 impl From<String> for Stop {
@@ -38,11 +45,33 @@ impl AtOnce {
     pub(super) const ONE: Self = Self { files: 1, bytes: u64::MAX };
 }
 
+/// What came of going over the files of a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Pass {
+    /// Some are done, or have failed.
+    #[default]
+    Done,
+    /// None, as all of them wait.
+    InVain,
+    /// None, and some lacked room.
+    NoRoom,
+}
+
+impl Pass {
+    fn of(state: &State) -> Self {
+        match (state.progress, state.no_room) {
+            (true, _) => Self::Done,
+            (false, true) => Self::NoRoom,
+            (false, false) => Self::InVain,
+        }
+    }
+}
+
 /// The files of a request that are not done, with their bytes: several threads take them in their order.
 struct Files<'n> {
     node: &'n Node,
     request: &'n Request,
-    limit: u64,
+    at_once: AtOnce,
     state: Mutex<State>,
     ended: Condvar,
 }
@@ -52,13 +81,15 @@ struct State {
     /// What follows is read when it is needed; false: nothing does.
     more: bool,
     after: Ino,
-    /// None begins beside another one.
+    /// None begins beside another one, until one is done.
     alone: bool,
     /// At work: how many, and with how many bytes.
     begun: usize,
     bytes: u64,
     /// Some are not pending any more.
     progress: bool,
+    /// Some lacked room.
+    no_room: bool,
     /// The first file that waits, and why.
     waits: Option<(Ino, String)>,
     /// The request was withdrawn, or cannot go on now.
@@ -93,21 +124,22 @@ impl<'n> Files<'n> {
             begun: 0,
             bytes: 0,
             progress: false,
+            no_room: false,
             waits: None,
             stopped: false,
         };
-        Self { node, request, limit: at_once.bytes, state: Mutex::new(state), ended: Condvar::new() }
+        Self { node, request, at_once, state: Mutex::new(state), ended: Condvar::new() }
     }
 
     /// Waits until the next one may begin; None: there are no more.
     fn take(&self) -> catalog::Result<Option<Taken<'_>>> {
         let mut state = self.state.lock();
         loop {
-            if !self.fill(&mut state)? {
+            if !self.fill(&mut state, 1)? {
                 return Ok(None);
             }
             let Some((ino, bytes)) = state.next.front().copied() else { return Ok(None) };
-            let fits = !state.alone && state.bytes.saturating_add(bytes) <= self.limit;
+            let fits = !state.alone && state.bytes.saturating_add(bytes) <= self.at_once.bytes;
             if state.begun == 0 || fits {
                 state.next.pop_front();
                 state.begun += 1;
@@ -118,9 +150,9 @@ impl<'n> Files<'n> {
         }
     }
 
-    /// Reads on until there is one; false: there are no more.
-    fn fill(&self, state: &mut State) -> catalog::Result<bool> {
-        while state.next.is_empty() && state.more && !state.stopped {
+    /// Reads on until there are so many; false: there is none.
+    fn fill(&self, state: &mut State, many: usize) -> catalog::Result<bool> {
+        while state.next.len() < many && state.more && !state.stopped {
             let page = self.node.catalog.items(self.request.id, state.after, PAGE)?;
             match page.last() {
                 Some((last, ..)) => state.after = *last,
@@ -132,9 +164,12 @@ impl<'n> Files<'n> {
         Ok(!state.next.is_empty() && !state.stopped)
     }
 
-    fn done(&self) {
+    /// One is not pending any more; `done`, or it has failed.
+    fn ends(&self, done: bool) {
         let mut state = self.state.lock();
         state.progress = true;
+        state.alone &= !done || self.at_once.files == 1;
+        self.ended.notify_all();
     }
 
     fn waits(&self, ino: Ino, why: String) {
@@ -171,13 +206,20 @@ impl Node {
             if request.started.is_none() {
                 self.catalog.begin_request(request.id, crate::now()).map_err(fail)?;
             }
-            let files = Files::new(self, &request, at_once, self.movers.was_in_vain(request.id));
-            self.together(&files, at_once.files, &work).map_err(fail)?;
+            let alone = match self.movers.last_pass(request.id) {
+                Pass::Done => false,
+                Pass::InVain => true,
+                // By now the targets have told what room they have.
+                Pass::NoRoom if self.stops_within(REPORT_EVERY) => return Ok(()),
+                Pass::NoRoom => true,
+            };
+            let files = Files::new(self, &request, at_once, alone);
+            self.together(&files, &work).map_err(fail)?;
             let state = files.state.into_inner();
             if state.stopped {
                 return Ok(());
             }
-            self.movers.note_pass(request.id, !state.progress);
+            self.movers.note_pass(request.id, Pass::of(&state));
             // Of several the first, which is the same the next time.
             let waits = state.waits.map_or_else(String::new, |(ino, why)| self.waiting(ino, &why));
             self.movers.note_wait(request.id, waits);
@@ -190,7 +232,6 @@ impl Node {
     fn together(
         &self,
         files: &Files<'_>,
-        most: usize,
         work: &(impl Fn(&Request, Ino) -> Result<(), Stop> + Sync),
     ) -> catalog::Result<()> {
         let run = || {
@@ -206,9 +247,9 @@ impl Node {
             done
         };
         let more = {
-            let mut state = files.state.lock();
-            files.fill(&mut state)?;
-            if state.alone { 0 } else { state.next.len().min(most).saturating_sub(1) }
+            let (mut state, most) = (files.state.lock(), files.at_once.files);
+            files.fill(&mut state, most)?;
+            state.next.len().min(most).saturating_sub(1)
         };
         std::thread::scope(|scope| {
             let thread = |_| std::thread::Builder::new().name("requested".into()).spawn_scoped(scope, run);
@@ -235,7 +276,9 @@ impl Node {
         let (state, bytes) = match work(request, ino) {
             Ok(()) => (ItemState::Done, taken.bytes),
             Err(Stop::NoRoom(why)) if taken.alone => (ItemState::Failed(why), 0),
-            Err(Stop::Later(why) | Stop::NoRoom(why)) => {
+            Err(stop @ (Stop::Later(_) | Stop::NoRoom(_))) => {
+                files.state.lock().no_room |= matches!(stop, Stop::NoRoom(_));
+                let why = stop.why();
                 self.movers.note_copied(request.id, ino, 0);
                 if self.movers.underway(request.id).0.is_empty() {
                     self.movers.note_wait(request.id, self.waiting(ino, &why));
@@ -247,7 +290,7 @@ impl Node {
             }
             Err(Stop::Failed(why)) => (ItemState::Failed(why), 0),
         };
-        files.done();
+        files.ends(matches!(state, ItemState::Done));
         let _ending = self.steady.ends();
         let ended = self.catalog.finish_item(request.id, ino, state, bytes, (begun, crate::now()));
         self.movers.note_copied(request.id, ino, 0);
@@ -315,8 +358,8 @@ mod tests {
     fn no_more_bytes_are_at_work_than_may_be_and_one_alone_always_may() {
         let (_dir, node, id) = node(20);
         // The last time none begins beside another one, as the times before were in vain; of these the first was not.
-        for (bytes, most, in_vain) in [(35, 3, false), (5, 1, false), (35, 1, true)] {
-            node.movers.note_pass(id, in_vain);
+        for (bytes, most, last) in [(35, 3, Pass::Done), (5, 1, Pass::Done), (35, 1, Pass::InVain)] {
+            node.movers.note_pass(id, last);
             let (at_work, seen) = (AtomicUsize::new(0), AtomicUsize::new(0));
             let work = |_: &Request, _| {
                 seen.fetch_max(1 + at_work.fetch_add(1, Ordering::SeqCst), Ordering::SeqCst);
@@ -332,7 +375,7 @@ mod tests {
             node.each_requested(&[RequestKind::Purge], at_once, work, |_| Ok(())).unwrap();
             assert_eq!(seen.into_inner(), most);
         }
-        assert!(node.movers.was_in_vain(id));
+        assert_eq!(node.movers.last_pass(id), Pass::InVain);
         let full = |_: &Request, ino| match ino {
             Ino(105) => Err(Stop::NoRoom("none".to_owned())),
             _ => Ok(()),
@@ -343,13 +386,46 @@ mod tests {
             items.into_iter().filter(|(_, state, _)| is(state)).map(|(ino, ..)| ino).collect::<Vec<_>>()
         };
         // With others beside it, it is tried again; alone, when that is in vain.
-        node.movers.note_pass(id, false);
         node.each_requested(&[RequestKind::Purge], at_once, full, |_| Ok(())).unwrap();
         assert_eq!(states(|state| *state == ItemState::Pending), [Ino(105)]);
         node.each_requested(&[RequestKind::Purge], at_once, full, |_| Ok(())).unwrap();
-        assert!(node.movers.was_in_vain(id));
+        assert_eq!(node.movers.last_pass(id), Pass::NoRoom);
         node.each_requested(&[RequestKind::Purge], at_once, full, |_| Ok(())).unwrap();
         assert_eq!(states(|state| matches!(state, ItemState::Failed(_))), [Ino(105)]);
+        node.stop(true);
+    }
+
+    #[test]
+    fn one_that_is_left_of_the_first_page_holds_up_none_of_those_behind_and_after_one_alone_several_go_on() {
+        let files = 2 * PAGE as u64;
+        let (_dir, node, id) = node(files);
+        for n in 2..=PAGE as u64 {
+            let now = crate::now();
+            node.catalog.finish_item(id, Ino(100 + n), ItemState::Done, 10, (now, now)).unwrap();
+        }
+        // As if the time before had been in vain: the first one that is done ends that.
+        node.movers.note_pass(id, Pass::InVain);
+        let (done, at_work, seen) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
+        let work = |_: &Request, ino| {
+            let beside = at_work.fetch_add(1, Ordering::SeqCst);
+            seen.fetch_max(1 + beside, Ordering::SeqCst);
+            if done.load(Ordering::SeqCst) == 0 {
+                assert_eq!((ino, beside), (Ino(101), 0), "the first one is alone");
+            }
+            let until = std::time::Instant::now() + WAIT;
+            while done.load(Ordering::SeqCst) > 0 && seen.load(Ordering::SeqCst) < 8 {
+                assert!(std::time::Instant::now() < until, "the others do not begin");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            std::thread::sleep(Duration::from_millis(2));
+            at_work.fetch_sub(1, Ordering::SeqCst);
+            done.fetch_add(1, Ordering::SeqCst);
+            Ok(())
+        };
+        let at_once = AtOnce { files: 8, bytes: u64::MAX };
+        node.each_requested(&[RequestKind::Purge], at_once, work, |_| Ok(())).unwrap();
+        assert_eq!(seen.into_inner(), 8);
+        assert_eq!(node.catalog.request(id).unwrap().unwrap().files_done, files);
         node.stop(true);
     }
 

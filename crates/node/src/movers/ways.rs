@@ -11,6 +11,7 @@ use super::keys::{self, MasterKey};
 use super::lent::Lent;
 use super::mend::{Mending, Unmade};
 use super::pool::{Job, Pool};
+use super::requested::Pass;
 use super::room::Rounds;
 use super::short::Short;
 use super::stock::Stock;
@@ -120,8 +121,8 @@ struct Underway {
     waits: String,
     /// Copied of each file that is being copied (bytes).
     copied: BTreeMap<Ino, u64>,
-    /// It was gone over, and nothing was done.
-    in_vain: bool,
+    /// What came of going over it the last time.
+    last: Pass,
 }
 
 /// Unowned objects that are about to be given to a file.
@@ -246,13 +247,13 @@ impl Movers {
     }
 
     /// It was gone over.
-    pub(super) fn note_pass(&self, request: RequestId, in_vain: bool) {
-        self.underway.lock().entry(request).or_default().in_vain = in_vain;
+    pub(super) fn note_pass(&self, request: RequestId, last: Pass) {
+        self.underway.lock().entry(request).or_default().last = last;
     }
 
-    /// Whether nothing was done when it was gone over the last time.
-    pub(super) fn was_in_vain(&self, request: RequestId) -> bool {
-        self.underway.lock().get(&request).is_some_and(|one| one.in_vain)
+    /// What came of that the last time.
+    pub(super) fn last_pass(&self, request: RequestId) -> Pass {
+        self.underway.lock().get(&request).map(|one| one.last).unwrap_or_default()
     }
 
     /// These requests are open, and no others.
