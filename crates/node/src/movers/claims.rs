@@ -53,13 +53,6 @@ impl Claims {
         })
     }
 
-    /// Whoever copies something of a file is to make way: it is to be rebuilt.
-    pub(super) fn press(&self, object: ObjectId) {
-        if let Some(doing) = self.files.lock().get_mut(&object).filter(|doing| doing.copies) {
-            doing.wanted = true;
-        }
-    }
-
     /// What `look` finds of a file, and whether a client may be let at its targets as they are then, to write or only to read. Whoever writes
     /// while a column is copied does it through the node, which copies that once more.
     pub(super) fn look<T>(&self, object: ObjectId, writes: bool, look: impl FnOnce() -> T) -> (T, bool) {
@@ -168,11 +161,6 @@ mod tests {
             assert!(first.is_wanted() && !other.is_wanted());
             first.copies();
             assert!(first.is_wanted(), "whatever is done with it");
-            claims.press(ObjectId(8));
-            assert!(!other.is_wanted(), "nothing of it is copied");
-            other.copies();
-            claims.press(ObjectId(8));
-            assert!(other.is_wanted());
             drop((first, other));
         });
     }

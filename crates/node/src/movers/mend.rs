@@ -229,10 +229,7 @@ impl Node {
 
     /// Mends a file that nobody else rebuilds or moves; None if somebody does, who looks at it again soon.
     fn mend_unclaimed(&self, object: ObjectId, down: &BTreeSet<TargetId>) -> Option<Result<(), Stop>> {
-        let Some(claim) = self.movers.claims.try_take(object) else {
-            self.movers.claims.press(object);
-            return None;
-        };
+        let claim = self.movers.claims.try_take(object)?;
         match self.catalog.far(object) {
             Ok(far) => far.map(|far| self.mend_file(object, &far, down, &claim)),
             Err(e) => Some(Err(Stop::Later(format!("object {object}: {e}")))),
