@@ -1,7 +1,7 @@
 //! Typed answers: which reply belongs to which Rust type.
 
 use types::*;
-use wire::{FileLayout, LentLayout, LockEvent, Reply};
+use wire::{CopiesLayout, FileLayout, LentLayout, LockEvent, Reply};
 
 /// A type that is the content of one kind of reply.
 pub trait FromReply: Sized {
@@ -91,6 +91,16 @@ impl FromReply for Option<LentLayout> {
     fn from_reply(reply: Reply) -> Option<Self> {
         match reply {
             Reply::Lent(layout) => Some(layout.map(|layout| *layout)),
+            _ => None,
+        }
+    }
+}
+
+impl FromReply for Option<CopiesLayout> {
+    const NAME: &'static str = "Copies";
+    fn from_reply(reply: Reply) -> Option<Self> {
+        match reply {
+            Reply::Copies(layout) => Some(layout.map(|layout| *layout)),
             _ => None,
         }
     }

@@ -11,7 +11,7 @@ use std::cmp::Ordering as CmpOrdering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use stripe::Machines;
+use stripe::{Machines, StripeError, Striped};
 
 /// What is known of the length; `H` is through what it was written.
 pub(crate) struct Length<H> {
@@ -211,6 +211,22 @@ impl<H: Clone> Length<H> {
     pub(crate) fn written(&self, by: H, writing: Writing, end: u64) -> bool {
         self.untold.lock().note(Part { by, end, cuts: writing.cuts });
         end > self.known()
+    }
+
+    /// No machine was started anew since something was written there that is not known to be durable.
+    pub(crate) fn is_whole(&self, file: &Striped) -> bool {
+        self.machines.note(file).is_empty()
+    }
+
+    /// Writes pieces to the file's targets, and notes at which machines.
+    ///
+    /// # Errors
+    /// Those of [`Striped::write_pieces`].
+    pub(crate) fn put(&self, file: &Striped, pieces: &[(u64, &[u8])]) -> Result<(), StripeError> {
+        self.machines.note(file);
+        let written = file.write_pieces(pieces);
+        self.machines.note(file);
+        written
     }
 
     /// Tells the node what it has not said yet that it knows; true if there was something. `tell` gets through what it was written, the last

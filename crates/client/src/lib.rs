@@ -6,10 +6,12 @@
 mod answer;
 mod cluster;
 mod connection;
+mod copies;
 pub mod copy;
 mod errno;
 mod error;
 mod length;
+mod lent;
 pub mod native;
 mod path;
 mod remote;

@@ -1,5 +1,6 @@
 //! Files with copies or parity that one host writes: its bytes go straight to all copies, or to rows and log, which belong together whatever happens meanwhile.
 
+use client::native::{self, Session};
 use e2e::cluster::{columns, deep_findings, lies_on, wait_for_close, wait_for_mending, words};
 use e2e::hosts::Hosts;
 use e2e::{Bed, Starter, can_mount, noise, put};
@@ -7,8 +8,10 @@ use posix::random::Random;
 use rustix::process::Signal;
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 const COPIES: &str = "--copies 2 --stripe-size 64KiB";
@@ -297,4 +300,269 @@ fn what_one_host_does_to_copies_in_any_order_is_what_everybody_reads() {
         all_copies_are(&hosts, &here, &model);
     }
     hosts.first().check();
+}
+
+/// Writes to a file and closes it, as it is told on lines: a number, by which the bytes are known, or nothing any more.
+const PROGRAM: &str = r#"
+import sys, thermocline
+session = thermocline.connect(sys.argv[1])
+file = session.open(sys.argv[2], 'r+', buffering=0)
+for line in sys.stdin:
+    with open(line.strip(), 'rb') as bytes:
+        file.pwrite(bytes.read(), 0)
+    file.flush()
+    print(int(file.is_direct()), flush=True)
+"#;
+
+/// A session of a program at the other host, which keeps so many bytes for a moment.
+fn session(hosts: &Hosts, write_behind: usize) -> Session {
+    let options = native::Options { write_behind, ..native::Options::default() };
+    Session::connect_with(&hosts.beds[1].state().join("control.sock"), options).unwrap()
+}
+
+/// Opens a file of the namespace, as programs call it.
+fn open(session: &Session, hosts: &Hosts, here: &Path) -> native::File {
+    let path = Path::new("/").join(here.strip_prefix(hosts.first().mount()).unwrap());
+    session.open(path, native::OpenOptions::new().read(true).write(true).create(0o644)).unwrap()
+}
+
+/// Writes all of it anew.
+fn write_by(file: &native::File, bytes: &mut [u8], seed: u64) {
+    bytes.copy_from_slice(&noise(seed, bytes.len()));
+    for (n, part) in bytes.chunks(PIECE).enumerate() {
+        file.write_at(part, (n * PIECE) as u64).unwrap();
+    }
+}
+
+/// Again and again, until that does not pass through the node.
+fn write_straight(hosts: &Hosts, file: &native::File, bytes: &mut [u8]) {
+    let mut seed = 200;
+    hosts.first().wait("it is written straight", || {
+        write_by(file, bytes, seed);
+        file.flush().unwrap();
+        seed += 1;
+        file.is_direct()
+    });
+}
+
+#[test]
+fn what_a_program_with_the_native_library_writes_to_copies_needs_no_first_node() {
+    if !can_mount("writing copies by the native library") {
+        return;
+    }
+    let hosts = Hosts::new("0");
+    for layout in [COPIES, CODED] {
+        let here = directory(&hosts, layout)[0].join("native");
+        let session = session(&hosts, 0);
+        let file = open(&session, &hosts, &here);
+        let mut bytes = vec![0; LENGTH];
+        write_straight(&hosts, &file, &mut bytes);
+        std::thread::scope(|scope| {
+            let still = Still::new(&[hosts.first()]);
+            let writer = scope.spawn(|| write_by(&file, &mut bytes, 7));
+            let end = Instant::now() + Duration::from_secs(10);
+            while !writer.is_finished() && Instant::now() < end {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            let done = writer.is_finished();
+            drop(still);
+            writer.join().unwrap();
+            assert!(done, "{layout}: it waits for the first node");
+        });
+        assert!(fs::read(&here).unwrap() == bytes, "{layout}: while it is open");
+        // It grows, is cut, and is synced, by several threads at once.
+        let more = noise(8, 4 * PIECE);
+        std::thread::scope(|scope| {
+            for (n, part) in more.chunks(PIECE).enumerate() {
+                let file = &file;
+                scope.spawn(move || file.write_at(part, (LENGTH + n * PIECE) as u64).unwrap());
+            }
+        });
+        bytes.extend_from_slice(&more);
+        assert_eq!(file.len().unwrap(), bytes.len() as u64);
+        file.set_len(LENGTH as u64 - 1000).unwrap();
+        bytes.truncate(LENGTH - 1000);
+        file.write_at(b"end", LENGTH as u64).unwrap();
+        bytes.resize(LENGTH, 0);
+        bytes.extend_from_slice(b"end");
+        // What nobody waits for is there behind the close.
+        let begun = noise(9, PIECE);
+        let _pending = file.write_async(begun.clone(), 0).unwrap();
+        bytes[..PIECE].copy_from_slice(&begun);
+        file.sync().unwrap();
+        file.close().unwrap();
+        assert_eq!(fs::metadata(&here).unwrap().len(), bytes.len() as u64);
+        assert!(columns(hosts.first(), &here).iter().all(|(_, current)| *current), "a copy was left out");
+        all_copies_are(&hosts, &here, &bytes);
+    }
+    hosts.first().check();
+}
+
+/// Two files of one session, at last also one of another and one of a mount: each writes where the others do not.
+#[test]
+fn programs_that_come_to_write_one_file_leave_equal_copies() {
+    if !can_mount("copies with several programs") {
+        return;
+    }
+    let hosts = Hosts::new("0");
+    for layout in [COPIES, CODED] {
+        let dirs = directory(&hosts, layout);
+        let [here, there] = dirs.map(|dir| dir.join("native"));
+        let sessions = [session(&hosts, 8 << 20), session(&hosts, 0)];
+        let first = open(&sessions[0], &hosts, &here);
+        let mut bytes = vec![0; LENGTH];
+        for turn in 0..3 {
+            write_straight(&hosts, &first, &mut bytes);
+            let same = open(&sessions[0], &hosts, &here);
+            let others = (turn > 0).then(|| {
+                (open(&sessions[1], &hosts, &here), OpenOptions::new().write(true).open(&there).unwrap())
+            });
+            // Two of one session may get rights when those from before are forgotten: that takes some seconds.
+            let end = Instant::now() + Duration::from_secs(if others.is_some() { 1 } else { 5 });
+            std::thread::scope(|scope| {
+                for (n, part) in bytes.chunks_mut(LENGTH / 4).enumerate() {
+                    let (first, same, others) = (&first, &same, others.as_ref());
+                    scope.spawn(move || {
+                        let mut seed = 1000 * (turn + 1) + 100_000 * n as u64;
+                        while Instant::now() < end {
+                            seed += 1;
+                            part.copy_from_slice(&noise(seed, part.len()));
+                            for (k, piece) in part.chunks(70_000).enumerate() {
+                                let at = (n * (LENGTH / 4) + k * 70_000) as u64;
+                                match (n, others) {
+                                    (2, Some((other, _))) => other.write_at(piece, at).unwrap(),
+                                    (3, Some((_, mount))) => mount.write_all_at(piece, at).unwrap(),
+                                    (0 | 2, _) => first.write_at(piece, at).unwrap(),
+                                    _ => same.write_at(piece, at).unwrap(),
+                                }
+                            }
+                        }
+                    });
+                }
+            });
+            same.close().unwrap();
+            drop(others);
+            first.flush().unwrap();
+            assert!(fs::read(&here).unwrap() == bytes, "{layout}, turn {turn}");
+        }
+        first.close().unwrap();
+        all_copies_are(&hosts, &here, &bytes);
+    }
+    hosts.first().check();
+}
+
+/// Random calls of a program, at which the first host looks now and then, and into which it writes.
+#[test]
+fn what_a_program_does_to_copies_in_any_order_is_what_everybody_reads() {
+    if !can_mount("random calls of a program on copies") {
+        return;
+    }
+    let hosts = Hosts::new("0");
+    let mut straight = 0;
+    for layout in [COPIES, CODED] {
+        let ([here, _], file, mut model) = written_there(&hosts, layout);
+        drop(file);
+        let session = session(&hosts, 4 << 20);
+        let mut one = open(&session, &hosts, &here);
+        let mut random = Random::new(12);
+        let end = Instant::now() + Duration::from_secs(8);
+        let mut step = 0;
+        while Instant::now() < end || step < 300 {
+            step += 1;
+            let at = random.below(model.len() + 1);
+            let length = 1 + random.below(PIECE);
+            let bytes = noise(step, length);
+            match random.below(80) {
+                0 => {
+                    one.flush().unwrap();
+                    assert!(fs::read(&here).unwrap() == model, "step {step}: at the first host");
+                }
+                1 => {
+                    model.truncate(at);
+                    one.set_len(at as u64).unwrap();
+                }
+                2 => one.sync().unwrap(),
+                3 => {
+                    one.close().unwrap();
+                    one = open(&session, &hosts, &here);
+                }
+                4 => {
+                    one.flush().unwrap();
+                    put(&OpenOptions::new().write(true).open(&here).unwrap(), &mut model, at as u64, &bytes);
+                }
+                5..=12 => {
+                    let mut found = vec![0; length.min(model.len() - at)];
+                    assert_eq!(one.read_at(&mut found, at as u64).unwrap(), found.len(), "step {step}");
+                    assert!(found == model[at..][..found.len()], "step {step}: at {at}");
+                }
+                _ => {
+                    let at = at % (LENGTH * 2);
+                    one.write_at(&bytes, at as u64).unwrap();
+                    model.resize(model.len().max(at + length), 0);
+                    model[at..at + length].copy_from_slice(&bytes);
+                }
+            }
+            straight += usize::from(one.is_direct());
+        }
+        one.close().unwrap();
+        all_copies_are(&hosts, &here, &model);
+    }
+    assert!(straight > 100, "it went through the node nearly always: {straight}");
+    hosts.first().check();
+}
+
+/// It dies between two copies of what it writes.
+#[test]
+fn a_program_that_dies_while_it_writes_copies_leaves_them_equal() {
+    if !can_mount("copies of a program that dies") {
+        return;
+    }
+    let hosts = Hosts::new("0");
+    let ([here, _], file, bytes) = written_there(&hosts, COPIES);
+    drop(file);
+    let place = tempfile::tempdir().unwrap();
+    let given = |seed: u64, length: usize| {
+        let path = place.path().join(seed.to_string());
+        fs::write(&path, noise(seed, length)).unwrap();
+        path
+    };
+    let mut program = Command::new("python3")
+        .args(["-c", PROGRAM])
+        .arg(hosts.beds[1].state().join("control.sock"))
+        .arg(Path::new("/").join(here.strip_prefix(hosts.first().mount()).unwrap()))
+        .env("PYTHONPATH", Path::new(env!("CARGO_MANIFEST_DIR")).join("../capi/python"))
+        .env("LIBTHERMO", std::env::current_exe().unwrap().with_file_name("libthermo.so"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let (mut orders, answers) = (program.stdin.take().unwrap(), program.stdout.take().unwrap());
+    let mut answers = BufReader::new(answers).lines();
+    let mut seed = 300;
+    hosts.first().wait("it is written straight", || {
+        seed += 1;
+        writeln!(orders, "{}", given(seed, LENGTH).display()).unwrap();
+        answers.next().unwrap().unwrap() == "1"
+    });
+    let before = noise(seed, LENGTH);
+    assert!(before.len() == bytes.len() && fs::read(&here).unwrap() == before);
+    let last = noise(50, PIECE);
+    let mover = hosts.of(lies_on(hosts.first(), &here)[1]);
+    let still = Still::new(&[mover]);
+    writeln!(orders, "{}", given(50, PIECE).display()).unwrap();
+    // It is at one of them.
+    std::thread::sleep(Duration::from_millis(500));
+    program.kill().unwrap();
+    program.wait().unwrap();
+    drop(still);
+    hosts.first().wait("one copy counts", || {
+        hosts.first().log().contains("what a host wrote last may be in another copy only")
+    });
+    let found = fs::read(&here).unwrap();
+    for (n, unit) in found.chunks(4096).enumerate() {
+        let at = n * 4096;
+        let new = at < PIECE && unit[..(PIECE - at).min(4096)] == last[at..(at + 4096).min(PIECE)];
+        assert!(new || *unit == before[at..(at + 4096).min(LENGTH)], "byte {at} is what nobody wrote");
+    }
+    all_copies_are(&hosts, &here, &found);
 }

@@ -400,7 +400,7 @@ impl Shared {
                     way
                 }
             };
-            let Err(e) = way.put(file, pieces) else { return Ok(true) };
+            let Err(e) = file.inode.length.put(&way.striped, pieces) else { return Ok(true) };
             file.inode.behind.state.lock().way = None;
             match e {
                 e if e.class() == ErrorClass::NoSpace => {

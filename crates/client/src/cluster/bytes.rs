@@ -1,17 +1,17 @@
 //! Bytes of open files, and waiting for tape.
 
-use super::copies::Wrote;
 use super::groups::Kind;
 use super::lines::Trouble;
 use super::table::OpenFile;
 use super::{ClusterFiles, Shared};
+use crate::copies::{self, Wrote};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use types::api::{FsResult, ReadDone, ReadyDone, WaitId};
 use types::{Cx, FsError, Handle, Ino, Time};
-use wire::{FileCall, Reply};
+use wire::{FileCall, LentLayout, Reply};
 
 /// Calls that may wait for tape, by number; true: withdrawn.
 #[derive(Default)]
@@ -81,6 +81,22 @@ impl Shared {
         Ok(read)
     }
 
+    /// Reads what nobody writes from the movers; None: it goes another way.
+    fn read_lent(&self, file: &OpenFile, offset: u64, len: u32) -> Option<Vec<u8>> {
+        if file.flags.write {
+            return None;
+        }
+        let ask = || -> FsResult<Option<LentLayout>> {
+            let number = self.lines.number();
+            let call = |handle| Ok(FileCall::LayoutLend(handle));
+            match self.lines.ask_open(Kind::Bytes, file, number.value, &call)? {
+                Reply::Lent(lent) => Ok(lent.map(|lent| *lent)),
+                _ => Err(FsError::Io),
+            }
+        };
+        file.lent.read(&self.quick_ways, ask, offset, len as usize)
+    }
+
     /// Reads, and waits for tape unless the call is withdrawn.
     fn read_patiently(&self, file: &OpenFile, offset: u64, len: u32, number: u64) -> FsResult<Vec<u8>> {
         let call = |handle| {
@@ -139,7 +155,8 @@ impl Shared {
             return Ok(kept);
         }
         self.land_in(&file, offset..offset.saturating_add(data.len() as u64));
-        let differ = match self.write_copies(&file, offset, data)? {
+        let writer = self.writer(&file);
+        let differ = match copies::write(&writer, offset, data)? {
             Wrote::All => return Ok(data.len()),
             Wrote::Nothing => false,
             Wrote::Some => true,
@@ -149,7 +166,7 @@ impl Shared {
         }
         let written = self.write_served(&file, offset, data, append);
         if differ && written != Ok(data.len()) {
-            self.end_copies(&file, true)?;
+            copies::end(&writer, true)?;
         }
         file.inode.copies.note_served(*written.as_ref().unwrap_or(&0));
         written

@@ -35,31 +35,7 @@ pub(super) enum Route {
 
 /// The way to the movers of an open file.
 pub(super) struct Direct {
-    striped: Striped,
-}
-
-impl Direct {
-    pub(super) fn new(striped: Striped) -> Self {
-        Self { striped }
-    }
-
-    /// No machine was started anew since something was written there that is not known to be durable.
-    pub(super) fn is_whole(&self, file: &OpenFile) -> bool {
-        file.inode.length.machines.note(&self.striped).is_empty()
-    }
-
-    pub(super) fn striped(&self) -> &Striped {
-        &self.striped
-    }
-
-    /// Writes pieces, and notes at which machines.
-    pub(super) fn put(&self, file: &OpenFile, pieces: &[(u64, &[u8])]) -> Result<(), StripeError> {
-        let machines = &file.inode.length.machines;
-        machines.note(&self.striped);
-        let written = self.striped.write_pieces(pieces);
-        machines.note(&self.striped);
-        written
-    }
+    pub(super) striped: Striped,
 }
 
 impl OpenFile {
@@ -179,7 +155,7 @@ impl Shared {
         };
         let columns = self.ways.columns(&found.parts).map_err(|e| failed(&e))?;
         let striped = striped(found, columns, authority).map_err(|e| failed(&e))?;
-        Ok(Direct::new(striped))
+        Ok(Direct { striped })
     }
 
     /// Does something at the movers; again if the file may lie elsewhere now. None: it goes through the node.
@@ -243,7 +219,8 @@ impl Shared {
             return Ok(false);
         }
         self.writing(file, pieces, || {
-            let written = self.at_movers(file, "writing", |direct| direct.put(file, pieces))?;
+            let written =
+                self.at_movers(file, "writing", |direct| file.inode.length.put(&direct.striped, pieces))?;
             Ok(written.is_some())
         })
     }

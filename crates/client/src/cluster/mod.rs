@@ -9,8 +9,8 @@
 //! * `whose.rs`: which of the cluster's namespaces it is.
 //! * `memory.rs`: names and attributes, remembered for a moment by leases of the node.
 //! * `ahead.rs`: names that are looked at one after the other, learned of by one call.
-//! * `direct.rs`: bytes of files on disk targets, which go to and from the movers; `lent.rs`: the same of files with copies or parity that are only read.
-//! * `copies.rs`: files with copies that nobody else writes, which are written straight to all of them.
+//! * `direct.rs`: bytes of files on disk targets, which go to and from the movers; [`crate::lent`]: the same of files with copies or parity that are only read.
+//! * `copies.rs`: files with copies or parity that nobody else writes, which are written straight to all of them.
 //! * `behind.rs`: small writes that stay in memory for a moment.
 //! * `relay.rs`: programs of this host that go past its mounts.
 //!
@@ -22,7 +22,6 @@ mod bytes;
 mod copies;
 mod direct;
 mod groups;
-mod lent;
 mod lines;
 mod locks;
 mod memory;
@@ -35,7 +34,6 @@ mod threads;
 mod whose;
 
 pub(crate) use direct::striped;
-pub(crate) use lent::Lent;
 pub use relay::{Relay, Relayed};
 pub use whose::Names;
 

@@ -76,9 +76,7 @@ fn passed_on(call: Call) -> Result<Call, Failure> {
             | FileCall::Forgotten { .. }
             | FileCall::WriteAlone(_)
             | FileCall::WriteAloneStands { .. }
-            | FileCall::WriteAloneEnd { .. }
-            | FileCall::LayoutCopies(_)
-            | FileCall::CopiesEnd { .. },
+            | FileCall::WriteAloneEnd { .. },
         ) => return Err(refused(FsError::NotSupported, "that is for mounts".into())),
         // Here no descriptors are to be had, for which programs look for the node of a mount.
         Call::File(FileCall::GetXattr { name, .. }) if name == NODE => {

@@ -1,10 +1,10 @@
 //! Open files: what the node knows them by, and what is needed to open them again.
 
 use super::behind::Behind;
-use super::copies::Copies;
 use super::direct::Route;
-use super::lent::Lent;
+use crate::copies::Copies;
 use crate::length::Length;
+use crate::lent::Lent;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

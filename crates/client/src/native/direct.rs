@@ -1,19 +1,17 @@
-//! Bytes of files in stripes go straight to and from the movers. As for a host that mounts the namespace
-//! ([`crate::ClusterFiles`]): the node is told that a file has become longer before a write is answered, and that bytes were
-//! changed in place at flush, sync and close.
+//! Bytes of files in stripes go straight to and from the movers, as for a host that mounts the namespace ([`crate::ClusterFiles`]).
 
 use super::Done;
 use super::lanes::{Held, Lanes};
-use super::names::refused;
+use super::told::Told;
 use crate::ClientError;
 use crate::cluster::striped;
-use crate::length::{Asked, Length, News, Telling};
+use crate::length::Asked;
 use parking_lot::Mutex;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use stripe::{Authority, Columns, StripeError, Striped};
 use types::{ErrorClass, FsError};
-use wire::{Failure, FileCall, FileLayout};
+use wire::{Failure, FileLayout};
 
 /// Where bytes go through the node, it is asked again so much later: a column that was moving lies somewhere then.
 const AGAIN: Duration = Duration::from_secs(2);
@@ -22,10 +20,8 @@ const MOVES: usize = 16;
 
 /// The way to the movers of an open file.
 pub struct Direct {
-    lanes: Arc<Lanes>,
-    held: Arc<Held>,
+    told: Arc<Told>,
     way: Mutex<Way>,
-    length: Arc<Length<()>>,
 }
 
 /// How bytes go now.
@@ -41,15 +37,13 @@ enum Way {
 
 impl std::fmt::Debug for Direct {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Direct").field("held", &self.held).finish_non_exhaustive()
+        f.debug_struct("Direct").field("held", &self.told.held).finish_non_exhaustive()
     }
 }
 
 /// Asks the node for another right when one has ended.
 struct Renewal {
-    lanes: Weak<Lanes>,
-    held: Arc<Held>,
-    length: Arc<Length<()>>,
+    told: Weak<Told>,
     layout: FileLayout,
 }
 
@@ -59,13 +53,13 @@ impl Authority for Renewal {
     }
 
     fn renew(&self) -> Result<Columns, String> {
-        let lanes = self.lanes.upgrade().ok_or("the session has ended")?;
-        let asked = self.length.asks();
-        match lanes.layout(&self.held) {
+        let told = self.told.upgrade().ok_or("the file is closed")?;
+        let asked = told.length.asks();
+        match told.lanes.layout(&told.held) {
             Ok(Some(layout)) if layout.same_place(&self.layout) => {
                 // Rights end also because somebody makes the file shorter.
-                self.length.found(asked, layout.length, layout.cuts);
-                lanes.columns(&self.held, &layout)
+                told.length.found(asked, layout.length, layout.cuts);
+                told.lanes.columns(&told.held, &layout)
             }
             Ok(_) => Err("the file lies elsewhere now".into()),
             Err(e) => Err(format!("there is no new right: {e}")),
@@ -86,11 +80,10 @@ fn failed(error: &StripeError) -> ClientError {
 impl Direct {
     /// For a file that lies on movers; None: its bytes go through the node.
     pub fn open(lanes: &Arc<Lanes>, held: &Arc<Held>) -> Done<Option<Arc<Self>>> {
-        let length = Length::new(lanes.cuts.clone());
-        let asked = length.asks();
+        let told = Told::new(lanes, held);
+        let asked = told.length.asks();
         let Some(layout) = lanes.layout(held)? else { return Ok(None) };
-        let (lanes, held) = (lanes.clone(), held.clone());
-        let direct = Self { lanes, held, way: Mutex::new(Way::Unknown), length: Arc::new(length) };
+        let direct = Self { told: Arc::new(told), way: Mutex::new(Way::Unknown) };
         let way = direct.movers(asked, &layout)?;
         *direct.way.lock() = way;
         Ok(Some(Arc::new(direct)))
@@ -100,11 +93,11 @@ impl Direct {
         let told = |e: String| {
             ClientError::Refused(Failure { class: ErrorClass::Retry, fs: Some(FsError::Io), message: e })
         };
-        let columns = self.lanes.columns(&self.held, layout).map_err(told)?;
-        let (lanes, held) = (Arc::downgrade(&self.lanes), self.held.clone());
-        let renewal = Renewal { lanes, held, length: self.length.clone(), layout: layout.clone() };
+        let Told { lanes, held, length } = &*self.told;
+        let columns = lanes.columns(held, layout).map_err(told)?;
+        let renewal = Renewal { told: Arc::downgrade(&self.told), layout: layout.clone() };
         let striped = striped(layout, columns, Some(Arc::new(renewal))).map_err(|e| failed(&e))?;
-        self.length.found(asked, layout.length, layout.cuts);
+        length.found(asked, layout.length, layout.cuts);
         Ok(Way::Movers(Arc::new(striped)))
     }
 
@@ -117,8 +110,8 @@ impl Direct {
             Way::Movers(_) => false,
         };
         if asks {
-            let asked = self.length.asks();
-            *way = match self.lanes.layout(&self.held)? {
+            let asked = self.told.length.asks();
+            *way = match self.told.lanes.layout(&self.told.held)? {
                 None => Way::Served(Instant::now()),
                 Some(layout) => self.movers(asked, &layout)?,
             };
@@ -166,48 +159,21 @@ impl Direct {
 
     /// Writes all of it; false: the node writes.
     pub fn write(&self, offset: u64, data: &[u8]) -> Done<bool> {
-        let end = offset.checked_add(data.len() as u64).filter(|end| *end <= i64::MAX as u64);
-        let end = end.ok_or_else(|| refused(b"open file", FsError::FileTooLarge))?;
         // It says how often the length was set.
         self.way()?;
-        let writing = self.length.writing(());
-        let written = self.at_movers(|striped| {
-            self.length.machines.note(striped);
-            let written = striped.write_at(offset, data);
-            self.length.machines.note(striped);
-            written
-        })?;
-        if written.is_none() {
-            return Ok(false);
-        }
-        if self.length.written((), writing, end) {
-            self.commit()?;
-        }
-        Ok(true)
+        self.told.writing(offset.checked_add(data.len() as u64), || {
+            let written = self.at_movers(|striped| self.told.length.put(striped, &[(offset, data)]))?;
+            Ok(written.is_some())
+        })
     }
 
-    /// Tells the node what was written, if it has not said yet that it knows.
-    pub fn commit(&self) -> Done<()> {
-        let tell = |_: &[()], News { end, cuts, machines }: &News| {
-            // Who could not tell it must not close the file as if it had not been changed.
-            let call = |handle| FileCall::LayoutCommit {
-                handle,
-                end: *end,
-                machines: machines.clone(),
-                cuts: *cuts,
-            };
-            self.lanes.call_again(&self.held, call).0
-        };
-        self.length.commit(Telling::All, |by, news| tell(by, news).map(Some)).map(drop)
+    /// What the node is told of it.
+    pub fn told(&self) -> &Told {
+        &self.told
     }
 
     /// The length was set through the node: it is asked how long the file is when bytes go next.
     pub fn cut(&self) {
         *self.way.lock() = Way::Unknown;
-    }
-
-    /// What was written before is durable when `sync` says so.
-    pub fn sync(&self, sync: impl FnOnce() -> Done<()>) -> Done<()> {
-        self.length.sync(|| self.commit(), sync)
     }
 }

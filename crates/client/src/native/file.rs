@@ -2,6 +2,7 @@
 
 use super::ahead::Ahead;
 use super::behind::Behind;
+use super::copies::{Alone, Counted};
 use super::direct::Direct;
 use super::lanes::{Held, Lanes, Opened};
 use super::port::{Port, Ports, fill};
@@ -24,6 +25,8 @@ pub struct File {
     pub(super) held: Arc<Held>,
     object: Option<Arc<std::fs::File>>,
     movers: Option<Arc<Direct>>,
+    alone: Option<Arc<Alone>>,
+    counted: Option<Counted>,
     ports: Ports,
     pub(super) ahead: Mutex<Ahead>,
     behind: Behind,
@@ -102,10 +105,14 @@ impl File {
             tracing::warn!("inode {} goes through the node: {e}", attr.ino);
             None
         });
+        let counted = flags.write.then(|| Counted::new(lanes, attr.ino));
+        let may_be_alone =
+            flags.write && !flags.append && lanes.local() && object.is_none() && movers.is_none();
+        let alone = may_be_alone.then(|| Alone::new(lanes, &held, attr.ino));
         let first = match (&object, &movers) {
             (Some(object), _) => Port::Object(object.clone()),
             (None, Some(movers)) => Port::Movers(movers.clone(), lanes.clone(), held.clone()),
-            (None, None) => Port::Served(lanes.clone(), held.clone()),
+            (None, None) => Port::Served(lanes.clone(), held.clone(), alone.clone()),
         };
         let again = OpenFlags { truncate: false, exclusive: false, ..flags };
         let again = (!flags.append).then_some((attr.ino, again));
@@ -117,6 +124,8 @@ impl File {
             held,
             object,
             movers,
+            alone,
+            counted,
             ports: Ports::new(first, again, options.streams),
             ahead: Mutex::new(Ahead::new(options.read_ahead)),
             behind: Behind::new(behind),
@@ -131,7 +140,9 @@ impl File {
 
     /// Whether bytes go to the object on this host, or to movers, without passing through the node.
     pub fn is_direct(&self) -> bool {
-        self.object.is_some() || self.movers.is_some()
+        self.object.is_some()
+            || self.movers.is_some()
+            || self.alone.as_ref().is_some_and(|alone| alone.is_straight())
     }
 
     /// Reads until the buffer is full or the file ends; says how many bytes. Waits for tape.
@@ -305,16 +316,22 @@ impl File {
     /// As [`File::flush`], and those of fsync(2).
     pub fn sync(&self) -> Done<()> {
         self.flush()?;
-        let sync = || self.lanes.call(&self.held, |handle| FileCall::Fsync { handle, data_only: false });
-        match &self.movers {
-            Some(movers) => movers.sync(sync),
-            None => sync(),
+        match (&self.movers, &self.alone) {
+            (Some(movers), _) => movers.told().sync(),
+            (None, Some(alone)) => alone.sync(),
+            (None, None) => {
+                self.lanes.call(&self.held, |handle| FileCall::Fsync { handle, data_only: false })
+            }
         }
     }
 
     /// The node knows what was written at movers.
     fn told(&self) -> Done<()> {
-        self.movers.as_ref().map_or(Ok(()), |movers| movers.commit())
+        match (&self.movers, &self.alone) {
+            (Some(movers), _) => movers.told().commit(),
+            (None, Some(alone)) => alone.tell(),
+            (None, None) => Ok(()),
+        }
     }
 
     /// Attributes now.
@@ -371,8 +388,12 @@ impl File {
         if std::mem::replace(&mut self.closed, true) {
             return Ok(());
         }
-        let flushed = self.flush();
-        flushed.and(self.ports.close()).and(self.lanes.release(&self.held))
+        // Also what was begun and not waited for is told.
+        let written = if self.object.is_some() { Ok(()) } else { self.behind.flush(&self.ports) };
+        let flushed = written.and(self.ports.close()).and(self.told());
+        let unsettled = self.alone.as_ref().is_some_and(|alone| !alone.is_settled());
+        self.counted.iter_mut().filter(|_| unsettled).for_each(Counted::stays);
+        flushed.and(self.lanes.release(&self.held))
     }
 
     pub(super) fn may(&self, open_for_it: bool) -> Done<()> {

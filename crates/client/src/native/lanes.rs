@@ -1,12 +1,13 @@
 //! Connections of a session. Calls of one connection are answered one after another, so what may wait for tape has connections of its own.
 
 use super::Done;
+use super::copies::Writers;
 use super::locks::Waits;
 use super::names::refused;
 use super::session::Options;
-use crate::cluster::Lent;
 use crate::connection::Life;
 use crate::length::Cuts;
+use crate::lent::Lent;
 use crate::{ClientError, Connection, Remote};
 use parking_lot::Mutex;
 use std::io::ErrorKind;
@@ -67,6 +68,8 @@ pub struct Lanes {
     served: Mutex<Vec<Arc<Lane>>>,
     /// How often the session has set the length of a file.
     pub(super) cuts: Arc<Cuts>,
+    /// What it has open for writing.
+    pub(super) writers: Writers,
 }
 
 /// A handle, and the connection that it belongs to.
@@ -107,6 +110,11 @@ impl Held {
         }
     }
 
+    /// Connections to movers, for what the node can read and write too if one does not answer.
+    pub(super) fn quick_ways(&self) -> &Ways {
+        &self.lane.quick_ways
+    }
+
     fn ask<T: crate::FromReply>(
         &self,
         connection: &mut Connection,
@@ -140,6 +148,7 @@ impl Lanes {
             next: AtomicUsize::new(0),
             served: Mutex::default(),
             cuts: Arc::default(),
+            writers: Writers::default(),
         };
         lanes.with(&lanes.names[0], |_| Ok(()))?;
         Ok(lanes)
@@ -231,7 +240,7 @@ impl Lanes {
 
     /// Reads from the movers what nobody writes, if that is lent; None: the node is to read.
     pub fn read_lent(&self, held: &Held, offset: u64, len: usize) -> Option<Vec<u8>> {
-        let ways = self.local().then_some(&held.lane.quick_ways)?;
+        let ways = self.local().then(|| held.quick_ways())?;
         held.lent.read(ways, || self.call(held, FileCall::LayoutLend), offset, len)
     }
 

@@ -21,6 +21,7 @@
 
 mod ahead;
 mod behind;
+mod copies;
 mod direct;
 mod file;
 mod lanes;
@@ -29,6 +30,7 @@ mod names;
 mod port;
 mod session;
 mod stride;
+mod told;
 
 pub use file::{File, Pending};
 pub use locks::Region;

@@ -1,5 +1,6 @@
 //! What moves the bytes of one open file: its object, or handles on several connections, each with a thread of its own.
 
+use super::copies::Alone;
 use super::direct::Direct;
 use super::lanes::{Held, Lanes};
 use super::{Done, PIECE};
@@ -18,8 +19,8 @@ use wire::FileCall;
 pub enum Port {
     /// The object itself.
     Object(Arc<std::fs::File>),
-    /// A handle of the node.
-    Served(Arc<Lanes>, Arc<Held>),
+    /// A handle of the node; how the file is written past it at times.
+    Served(Arc<Lanes>, Arc<Held>, Option<Arc<Alone>>),
     /// The movers, as long as the file lies there; else a handle of the node.
     Movers(Arc<Direct>, Arc<Lanes>, Arc<Held>),
 }
@@ -37,7 +38,7 @@ impl Port {
                 bytes.truncate(read);
                 Ok(bytes)
             }
-            Self::Served(lanes, held) => read_served(lanes, held, offset, len),
+            Self::Served(lanes, held, _) => read_served(lanes, held, offset, len),
             Self::Movers(direct, lanes, held) => match direct.read(offset, len)? {
                 Some(bytes) => Ok(bytes),
                 None => read_served(lanes, held, offset, len),
@@ -49,7 +50,8 @@ impl Port {
     pub fn write(&self, offset: u64, data: &[u8]) -> Done<()> {
         match self {
             Self::Object(object) => object.write_all_at(data, offset).map_err(|e| of_object("write", e)),
-            Self::Served(lanes, held) => write_served(lanes, held, offset, data),
+            Self::Served(lanes, held, Some(alone)) => alone.write((lanes, held), offset, data),
+            Self::Served(lanes, held, None) => write_served(lanes, held, offset, data),
             Self::Movers(direct, ..) if direct.write(offset, data)? => Ok(()),
             Self::Movers(_, lanes, held) => write_served(lanes, held, offset, data),
         }
@@ -84,7 +86,8 @@ fn read_served(lanes: &Lanes, held: &Held, offset: u64, len: usize) -> Done<Vec<
     Ok(bytes)
 }
 
-fn write_served(lanes: &Lanes, held: &Held, offset: u64, data: &[u8]) -> Done<()> {
+/// Writes all of it through the node.
+pub fn write_served(lanes: &Lanes, held: &Held, offset: u64, data: &[u8]) -> Done<()> {
     let mut written = 0;
     while written < data.len() {
         let part = data[written..data.len().min(written + PIECE)].to_vec();
@@ -196,7 +199,7 @@ impl Ports {
 /// One thread. A further handle that cannot be had (its owner may write what he may not open again) is done without, and so is one of another session
 /// of the node than the first: what was locked by the file may be somebody else's by then.
 fn work(first: Port, again: Option<(Ino, OpenFlags)>, todo: &Receiver<Job>) -> Done<()> {
-    let (Port::Served(lanes, of), Some((ino, flags))) = (&first, again) else {
+    let (Port::Served(lanes, of, alone), Some((ino, flags))) = (&first, again) else {
         todo.iter().for_each(|job| job(&first));
         return Ok(());
     };
@@ -205,7 +208,7 @@ fn work(first: Port, again: Option<(Ino, OpenFlags)>, todo: &Receiver<Job>) -> D
     if !held.lives_with(of) {
         return lanes.release(&held);
     }
-    let port = Port::Served(lanes.clone(), held.clone());
+    let port = Port::Served(lanes.clone(), held.clone(), alone.clone());
     todo.iter().for_each(|job| job(&port));
     lanes.release(&held)
 }

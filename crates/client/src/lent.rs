@@ -1,16 +1,13 @@
 //! Files with copies or parity that nobody writes are read straight from the movers too, by whoever reads much of them, with a right that is lent for some
 //! seconds. Whatever goes wrong, and as long as there is no right, the node reads: it knows what counts, and has repaired what is damaged.
 
-use super::table::OpenFile;
-use super::{Shared, groups::Kind};
 use parking_lot::Mutex;
 use rustix::time::{ClockId, clock_gettime};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 use stripe::{StripeError, Striped, Ways, layout_of, redundancy};
-use types::api::FsResult;
-use wire::{FileCall, LentLayout, Reply};
+use wire::LentLayout;
 
 /// A handle through which the node has read so much (bytes) asks for a right.
 const MUCH: u64 = 1 << 20;
@@ -20,7 +17,7 @@ const AGAIN: Duration = Duration::from_secs(2);
 const AGAIN_MOST: Duration = Duration::from_secs(60);
 
 /// Since the machine was started, also while it sleeps.
-pub(super) fn now() -> Duration {
+pub(crate) fn now() -> Duration {
     let time = clock_gettime(ClockId::Boottime);
     Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
@@ -82,7 +79,7 @@ impl Right {
 }
 
 /// When the node is asked again after so many failures in a row.
-pub(super) fn pause(failures: u32) -> Duration {
+pub(crate) fn pause(failures: u32) -> Duration {
     AGAIN.saturating_mul(1 << failures.saturating_sub(1).min(16)).min(AGAIN_MOST)
 }
 
@@ -153,24 +150,6 @@ impl Lent {
             State::Right(right) => Some(right.clone()),
             _ => None,
         }
-    }
-}
-
-impl Shared {
-    /// Reads what nobody writes from the movers; None: it goes another way.
-    pub(super) fn read_lent(&self, file: &OpenFile, offset: u64, len: u32) -> Option<Vec<u8>> {
-        if file.flags.write {
-            return None;
-        }
-        let ask = || -> FsResult<Option<LentLayout>> {
-            let number = self.lines.number();
-            let call = |handle| Ok(FileCall::LayoutLend(handle));
-            match self.lines.ask_open(Kind::Bytes, file, number.value, &call)? {
-                Reply::Lent(lent) => Ok(lent.map(|lent| *lent)),
-                _ => Err(types::FsError::Io),
-            }
-        };
-        file.lent.read(&self.quick_ways, ask, offset, len as usize)
     }
 }
 

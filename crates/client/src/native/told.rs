@@ -1,0 +1,59 @@
+//! What the node is told of an open file that is written past it: that it has become longer before a write is answered, and that bytes were changed in
+//! place at flush, sync and close.
+
+use super::Done;
+use super::lanes::{Held, Lanes};
+use super::names::refused;
+use crate::length::{Length, News, Telling};
+use std::sync::Arc;
+use types::FsError;
+use wire::FileCall;
+
+/// Tells it by one handle.
+pub struct Told {
+    pub(super) lanes: Arc<Lanes>,
+    pub(super) held: Arc<Held>,
+    pub(super) length: Length<()>,
+}
+
+impl Told {
+    /// Of a handle by which nothing was written yet.
+    pub fn new(lanes: &Arc<Lanes>, held: &Arc<Held>) -> Self {
+        Self { lanes: lanes.clone(), held: held.clone(), length: Length::new(lanes.cuts.clone()) }
+    }
+
+    /// Has something written up to `end` (bytes), and the node told if the file is longer then. False: it was not written.
+    pub fn writing(&self, end: Option<u64>, write: impl FnOnce() -> Done<bool>) -> Done<bool> {
+        let end = end.filter(|end| *end <= i64::MAX as u64);
+        let end = end.ok_or_else(|| refused(b"open file", FsError::FileTooLarge))?;
+        let writing = self.length.writing(());
+        if !write()? {
+            return Ok(false);
+        }
+        if self.length.written((), writing, end) {
+            self.commit()?;
+        }
+        Ok(true)
+    }
+
+    /// Tells the node what was written, if it has not said yet that it knows.
+    pub fn commit(&self) -> Done<()> {
+        let tell = |News { end, cuts, machines }: &News| {
+            // Who could not tell it must not close the file as if it had not been changed.
+            let call = |handle| FileCall::LayoutCommit {
+                handle,
+                end: *end,
+                machines: machines.clone(),
+                cuts: *cuts,
+            };
+            self.lanes.call_again(&self.held, call).0
+        };
+        self.length.commit(Telling::All, |_, news| tell(news).map(Some)).map(drop)
+    }
+
+    /// What was written before is durable when the node says so.
+    pub fn sync(&self) -> Done<()> {
+        let sync = || self.lanes.call(&self.held, |handle| FileCall::Fsync { handle, data_only: false });
+        self.length.sync(|| self.commit(), sync)
+    }
+}
