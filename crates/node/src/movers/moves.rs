@@ -51,6 +51,18 @@ pub(super) fn bytes_of(far: &Far, (component, column): (u16, u16), size: u64) ->
     far.layout.components.get(usize::from(component)).map_or(0, |c| c.object_length(column, size))
 }
 
+/// There is no target that a column could go to now.
+fn nowhere(places: &Places, far: &Far, (number, _): (u16, u16)) -> Stop {
+    let of = of_pool(far);
+    let see = "see `thermo target ls`";
+    match places.may_come(far, number) {
+        true => Stop::Later(format!(
+            "no other target{of} that answers has room for it, and one that is down may have: {see}"
+        )),
+        false => Stop::NoRoom(format!("no other target{of} has room for it: {see}")),
+    }
+}
+
 impl Node {
     /// Begins what an operator wants of targets; a request unless there is nothing to be moved.
     pub(crate) fn move_targets(&self, cx: &Cx, act: TargetAct) -> Result<Option<Request>, Failure> {
@@ -218,13 +230,7 @@ impl Node {
         for (place, target) in leaving {
             let claim = self.movers.claims.take(object);
             let far = self.catalog.far(object).map_err(told)?.ok_or_else(gone)?;
-            let none = || {
-                Stop::NoRoom(format!(
-                    "no other target{} has room for it: see `thermo target ls`",
-                    of_pool(&far)
-                ))
-            };
-            let to = places.choose(&far, place).ok_or_else(none)?;
+            let to = places.choose(&far, place).ok_or_else(|| nowhere(&places, &far, place))?;
             if places.lost.contains(&target) || far.stale.contains(&place) {
                 // Nobody reads what is lost, should it be there still, when the file has changed.
                 let _unlent = self.end_lending(object).map_err(|e| e.to_string())?;

@@ -14,6 +14,8 @@ pub(super) struct Places {
     /// Bytes that are to leave each target.
     pub(super) from: BTreeMap<TargetId, u64>,
     pub(super) to: Vec<Candidate>,
+    /// Others that do not answer just now: they may have room, too.
+    pub(super) away: BTreeSet<TargetId>,
     /// Of all targets.
     pub(super) domains: BTreeMap<TargetId, u32>,
     pub(super) lost: BTreeSet<TargetId>,
@@ -53,6 +55,9 @@ impl Places {
             return places;
         }
         places.to = up.iter().map(|target| candidate(target, target.free)).collect();
+        let stays = |view: &&TargetView| !view.target.draining && !view.target.lost && view.is_in(pool);
+        let away = views.iter().filter(stays).filter(|view| view.state != TargetState::Up);
+        places.away = away.map(|view| view.target.id).collect();
         for TargetView { target, .. } in views.iter().filter(|view| view.target.draining || view.target.lost)
         {
             places.from.insert(target.id, u64::MAX);
@@ -83,6 +88,12 @@ impl Places {
         let from = if apart.iter().any(|one| one.weight > 0) { apart } else { open };
         let seed = component.object(column).0.wrapping_add(far.layout.generation.into());
         layout::place(seed, &from, 1, Spread::Targets).ok()?.first().copied()
+    }
+
+    /// Whether one that does not answer just now may take a column for which no other has room.
+    pub(super) fn may_come(&self, far: &Far, number: u16) -> bool {
+        let component = far.layout.components.get(usize::from(number));
+        component.is_some_and(|component| self.away.iter().any(|one| !component.targets.contains(one)))
     }
 
     /// Columns of a file that are to leave where they are.
@@ -169,6 +180,13 @@ mod tests {
         assert_eq!(places.choose(&striped, (0, 0)), Some(TargetId(3)));
         let everywhere = far(Redundancy::None, &[1, 2, 3, 4]);
         assert_eq!(places.choose(&everywhere, (0, 0)), None);
+        assert!(!places.may_come(&everywhere, 0), "what is lost does not come");
+        let away = [view(6, "e", 0, TargetState::Down), view(7, "f", 0, TargetState::Behind)];
+        for one in away {
+            let six = Places::of(&[&views[..], &[one]].concat(), RequestKind::Drain, None);
+            assert_eq!(six.choose(&everywhere, (0, 0)), None);
+            assert!(six.may_come(&everywhere, 0) && six.may_come(&mirror, 0));
+        }
     }
 
     #[test]
@@ -195,6 +213,7 @@ mod tests {
             Some(TargetId(3))
         );
         assert_eq!(places(Some("gone")).choose(&striped, (0, 0)), None);
+        assert!(places(Some("fast")).may_come(&both, 0) && !places(Some("gone")).may_come(&both, 0));
         // What is outside its pool by now leaves a target like all the rest.
         assert_eq!(places(Some("gone")).leaving(&striped), [((0, 0), TargetId(1))]);
         let uneven = [fast(view(1, "a", 100, up)), fast(view(2, "b", 500, up)), view(3, "c", 1000, up)];
