@@ -47,7 +47,25 @@ pub struct AttachedDrive {
     pub path: Option<String>,
 }
 
+impl AttachedLibrary {
+    /// Whether this is the same library: by its serial number or, without one, its robot's address.
+    pub fn is(&self, other: &Self) -> bool {
+        match (&self.serial, &other.serial) {
+            (Some(a), Some(b)) => a == b,
+            _ => self.changer == other.changer,
+        }
+    }
+}
+
 impl AttachedDrive {
+    /// Whether this is the same drive: by its serial number or, without one, its address.
+    pub fn is(&self, other: &Self) -> bool {
+        match (&self.serial, &other.serial) {
+            (Some(a), Some(b)) => a == b,
+            _ => self.device == other.device,
+        }
+    }
+
     /// Name of its data path.
     pub fn data_path(&self) -> String {
         self.path.clone().unwrap_or_else(|| self.device.0.data_path())

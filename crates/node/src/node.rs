@@ -1,6 +1,6 @@
 //! The node: everything it owns, starting and stopping.
 
-use crate::archive::{Archive, Hardware, WriteQueue};
+use crate::archive::{Archive, Hardware, Libraries, WriteQueue};
 use crate::error::failure;
 use crate::files::{ObjectPool, OpenTable, Quotas, Ready, Space, StagingTable};
 use crate::governor::Governor;
@@ -81,9 +81,7 @@ pub struct Node {
     pub(crate) stopping: Mutex<Option<bool>>,
     pub(crate) stop_asked: Condvar,
     pub(crate) threads: Mutex<Vec<JoinHandle<()>>>,
-    pub(crate) hardware: Vec<Hardware>,
-    /// Of each drive.
-    pub(crate) data_paths: Vec<types::PathNo>,
+    pub(crate) hardware: Libraries,
     /// Keys of encrypted volumes, if there are such.
     pub(crate) keys: Option<Arc<crate::keys::NodeKeys>>,
     /// What the node is in a cluster.
@@ -149,7 +147,7 @@ impl Node {
     ///
     /// # Panics
     /// If the node uses an attached library.
-    pub fn virtual_library(&self) -> &Arc<vtl::Library> {
+    pub fn virtual_library(&self) -> Arc<vtl::Library> {
         self.virtual_library_no(0)
     }
 
@@ -157,10 +155,10 @@ impl Node {
     ///
     /// # Panics
     /// If there is no such virtual library.
-    pub fn virtual_library_no(&self, n: usize) -> &Arc<vtl::Library> {
-        match &self.hardware[n] {
-            Hardware::Virtual { library, .. } => library,
-            other => panic!("the node uses the library {}", other.name()),
+    pub fn virtual_library_no(&self, n: usize) -> Arc<vtl::Library> {
+        match self.hardware(types::LibraryNo(n as u16)).as_deref() {
+            Some(Hardware::Virtual { library, .. }) => library.clone(),
+            other => panic!("the node uses the library {:?}", other.map(Hardware::name)),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use crate::Config;
 use crate::Node;
-use crate::attached::{changing, replace};
+use crate::attached::{changing, in_force, replace};
 use crate::config::{TapeConfig, TargetConfig};
 use crate::error::failure;
 use parking_lot::RwLock;
@@ -11,7 +11,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use toml_edit::{ArrayOfTables, DocumentMut, Item, Table, value};
-use types::ErrorClass;
+use types::{DriveNo, ErrorClass};
 use wire::{Failure, Reloaded};
 
 /// The configuration that is in force.
@@ -42,7 +42,7 @@ impl Node {
     ///
     /// # Errors
     /// The file cannot be read, or is not valid: nothing has changed.
-    pub(crate) fn reload(&self) -> Result<Reloaded, Failure> {
+    pub(crate) fn reload(self: &Arc<Self>) -> Result<Reloaded, Failure> {
         let _one = changing();
         let (file, text) = self.read_configuration()?;
         match text {
@@ -55,7 +55,7 @@ impl Node {
     ///
     /// # Errors
     /// It is no directory, or a target already; the configuration cannot be written, or would not be valid: nothing has changed.
-    pub(crate) fn add_target(&self, path: &Path, domain: &str) -> Result<Reloaded, Failure> {
+    pub(crate) fn add_target(self: &Arc<Self>, path: &Path, domain: &str) -> Result<Reloaded, Failure> {
         let invalid =
             |problem: &str| failure(ErrorClass::Invalid, format!("target {}: {problem}", path.display()));
         let given =
@@ -112,17 +112,18 @@ impl Node {
         let old = self.settings();
         // A move of the catalogue writes that itself, and it is in force then.
         new.catalog.engine.clone_from(&old.catalog.engine);
-        let now = merged(&old, &new);
+        let now = merged(&old, &new, &|drive| self.has_placed(drive));
         let together =
             |e| format!("what of it counts now does not go with what counts from the next start on: {e}");
         now.validate().map_err(|e| in_file(file, &together(e)))?;
         Ok(Judged { old, now, new })
     }
 
-    fn put_in_force(&self, Judged { old, now, new }: Judged) -> Reloaded {
+    fn put_in_force(self: &Arc<Self>, Judged { old, now, new }: Judged) -> Reloaded {
         let reloaded = Reloaded { taken: differences(&old, &now), later: differences(&now, &new) };
         *self.settings.0.write() = Arc::new(now);
         self.apply();
+        self.renew_libraries(&self.settings().libraries);
         let tell = |keys: &[String]| if keys.is_empty() { "nothing".to_owned() } else { keys.join(", ") };
         tracing::info!(
             "the configuration was read again: taken over {}; at the next start {}",
@@ -138,6 +139,7 @@ impl Node {
         self.space.configure(&now.disk);
         self.writes.renew(&now.limits);
         self.archive.renew(&now.limits);
+        self.given.renew(&now.devices);
         self.governor.wake();
     }
 }
@@ -146,8 +148,8 @@ fn in_file(file: &Path, problem: &str) -> Failure {
     failure(ErrorClass::Invalid, format!("configuration {}: {problem}", file.display()))
 }
 
-/// A configuration with what of a new one is taken over while the node runs.
-fn merged(old: &Config, new: &Config) -> Config {
+/// A configuration with what of a new one is taken over while the node runs. `is_placed`: see [`in_force`].
+fn merged(old: &Config, new: &Config, is_placed: &dyn Fn(DriveNo) -> bool) -> Config {
     let mut now = old.clone();
     now.cluster.move_rate = new.cluster.move_rate;
     now.cluster.scrub_rate = new.cluster.scrub_rate;
@@ -180,7 +182,13 @@ fn merged(old: &Config, new: &Config) -> Config {
         let gone: Vec<TargetConfig> = kept.cloned().collect();
         now.targets = new.targets.iter().cloned().chain(gone).collect();
     }
-    now
+    let without = now.clone();
+    now.libraries = in_force(&old.libraries, &new.libraries, is_placed);
+    if old.cluster.listen.is_some() {
+        now.devices.clone_from(&new.devices);
+    }
+    // A device may come to where only the next start takes another one away.
+    if now.validate().is_ok() { now } else { without }
 }
 
 /// Keys whose values are not the same in two configurations.
@@ -243,7 +251,7 @@ mod tests {
             "[cluster]\ndata_listen = \"192.0.2.1:7432\"\nmove_rate = \"5 MB\"\n[undelete]\nkeep_days = 3\n[tape]\nindex_every = \"3 GiB\"\nblock_size = \"1 MiB\"\n\
              [[targets]]\npath = \"/t2\"\ndomain = \"room 2\"",
         );
-        let now = merged(&old, &new);
+        let now = merged(&old, &new, &|_| true);
         assert_eq!(
             differences(&old, &now),
             ["cluster.move_rate", "tape.index_every", "targets", "undelete.keep_days"]
@@ -258,16 +266,54 @@ mod tests {
         let new = config(
             "[disk]\npath = \"/c\"\ncapacity = \"1 GB\"\n[catalog]\nbackup_dir = \"/b\"\nbackup_keep = 2",
         );
-        assert_eq!(differences(&old, &merged(&old, &new)), ["catalog.backup_keep"]);
+        assert_eq!(differences(&old, &merged(&old, &new, &|_| true)), ["catalog.backup_keep"]);
         let none = config("");
         assert_eq!(
-            differences(&none, &merged(&none, &config("[catalog]\nbackup_dir = \"/b\"\nbackup_keep = 2"))),
+            differences(
+                &none,
+                &merged(&none, &config("[catalog]\nbackup_dir = \"/b\"\nbackup_keep = 2"), &|_| true)
+            ),
             [""; 0]
         );
         let new = config("[cluster]\ndata_listen = \"192.0.2.1:7432\"\n[[targets]]\npath = \"/t2\"");
         // Without an address where bytes are moved nothing would come of a target.
-        let none = merged(&config(""), &new);
+        let none = merged(&config(""), &new, &|_| true);
         assert!(none.targets.is_empty());
+    }
+
+    #[test]
+    fn drives_and_libraries_are_taken_over_as_far_as_they_go_together() {
+        let listen = "[cluster]\nlisten = \"192.0.2.1:7430\"\n";
+        let device = |at: &str| format!("[[devices]]\nname = \"d\"\ndevice = \"unix:/{at}\"\nnode = 1\n");
+        let library = |name: &str, drives: &[&str]| {
+            let drive =
+                |at: &&str| format!("[[libraries.drives]]\ndevice = \"unix:/{at}\"\nserial = \"{at}\"\n");
+            let drives: String = drives.iter().map(drive).collect();
+            format!("[[libraries]]\nname = \"{name}\"\nchanger = \"unix:/{name}\"\n{drives}")
+        };
+        let old = config(&[listen, &device("x"), &library("a", &["1", "2"])].concat());
+        let told = |old: &Config, new: &[&str]| {
+            let new = config(&new.concat());
+            let now = merged(old, &new, &|_| true);
+            (differences(old, &now), differences(&now, &new))
+        };
+        let names = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let (longer, more) = (library("a", &["1", "2", "3"]), library("b", &["4"]));
+        assert_eq!(
+            told(&old, &[listen, &device("y"), &longer, &more]),
+            (names(&["devices", "libraries"]), names(&[]))
+        );
+        assert_eq!(
+            told(&old, &[listen, &device("x"), &library("a", &["2"])]),
+            (names(&[]), names(&["libraries"]))
+        );
+        // Drive 2 is given to another node, once the library has let go of it.
+        let both = names(&["devices", "libraries"]);
+        assert_eq!(told(&old, &[listen, &device("2"), &library("a", &["1"])]), (names(&[]), both));
+        // Nobody could call for a device.
+        let alone = config(&library("a", &["1", "2"]));
+        let (taken, later) = told(&alone, &[listen, &device("x"), &library("a", &["1", "5"])]);
+        assert_eq!((taken, later), (names(&["libraries"]), names(&["cluster.listen", "devices"])));
     }
 
     #[test]

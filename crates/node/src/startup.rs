@@ -1,6 +1,6 @@
 //! Starting: locks, formats, recovery after a crash, services.
 
-use crate::archive::{Archive, Event, Hardware, WriteQueue, data_paths};
+use crate::archive::{Archive, Event, Hardware, Libraries, WriteQueue};
 use crate::clock::Moment;
 use crate::error::{failure, fs_failure, refused};
 use crate::files::{Joined, ObjectPool, OpenTable, Quotas, Ready, Space, StagingTable, Wish};
@@ -185,8 +185,7 @@ pub(crate) fn assemble(
         stopping: Default::default(),
         stop_asked: Default::default(),
         threads: Default::default(),
-        data_paths: data_paths(&hardware),
-        hardware,
+        hardware: Libraries::new(hardware),
         keys: keys.map(Arc::new),
         membership: Default::default(),
         locks: Default::default(),

@@ -179,12 +179,15 @@ impl Changer {
     }
 
     /// Element address and identifier (usually the unit serial number, maybe behind vendor and product) of each drive
-    /// that the library can identify.
+    /// that the library can identify. An inventory that is stale stays so.
     ///
     /// # Errors
     /// As [`Changer::inventory`].
     pub fn drives(&mut self) -> Result<Vec<(u16, String)>> {
+        self.smc_ready()?;
+        let stale = self.changed;
         let drives = self.elements()?.into_iter().filter(|e| e.kind == ElementType::DataTransfer);
+        self.changed |= stale;
         Ok(drives.filter_map(|e| Some((e.address, e.device?))).collect())
     }
 

@@ -150,6 +150,39 @@ fn a_node_begins_without_a_library_whose_host_is_away_and_uses_it_when_that_is_b
     hall.first.ok(["down"]);
 }
 
+#[test]
+fn devices_are_taken_away_and_given_again_while_both_nodes_run() {
+    let hall = Hall::new();
+    hall.discover();
+    let config = hall.second.state().join("config.toml");
+    let text = fs::read_to_string(&config).unwrap();
+    let is_in_use = || {
+        let status = hall.first.json(["drive", "ls"])[1]["status"].clone();
+        status == "free" || status == "idle"
+    };
+    hall.first.wait("drive 1 is in use", is_in_use);
+    let (before, _) = text.split_once("[[devices]]").expect("its device");
+    fs::write(&config, before).unwrap();
+    let told = hall.second.ok(["reload"]);
+    assert!(told.contains("from now on: devices") && !told.contains("next start"), "{told}");
+    let data = noise(5, 3_000_000);
+    hall.put(&data);
+    hall.first.ok(["migrate", "--wait", "tc:/file"]);
+    assert!(hall.first.log().contains("device drive1 is not given any more"), "{}", hall.first.log());
+    assert!(!is_in_use());
+    // By another cable.
+    let _other = serve(hall.library.clone(), &hall.first.path("other")).unwrap();
+    let there = hall.first.path("there").display().to_string();
+    let other = text.replace(&there, &hall.first.path("other").display().to_string());
+    assert_ne!(other, text);
+    fs::write(&config, other).unwrap();
+    hall.second.ok(["reload"]);
+    hall.first.wait("drive 1 is in use again", is_in_use);
+    hall.first.ok(["drive", "down", "0"]);
+    hall.get_back(&data);
+    hall.first.ok(["down"]);
+}
+
 /// Only the node that is named in the configuration gets a device; whoever is no member gets nothing.
 #[test]
 fn devices_are_given_to_nobody_else() {

@@ -97,7 +97,7 @@ impl Node {
         pool.collocate = change.collocate.unwrap_or(pool.collocate);
         if let Some(library) = change.library {
             if !library.is_empty() && self.library_named(&library).is_none() {
-                let names: Vec<&str> = self.hardware.iter().map(|hardware| hardware.name()).collect();
+                let names: Vec<String> = self.libraries().map(|no| self.library_name(no)).collect();
                 let message = format!("there is no library `{library}`, but {}", names.join(", "));
                 return Err(failure(ErrorClass::NotFound, message));
             }

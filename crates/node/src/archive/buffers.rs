@@ -43,11 +43,11 @@ impl Buffers {
 
     /// The same for what a drive is to write: at its host, if that is another one.
     pub fn to_write(worker: &Worker, record: usize) -> Self {
-        let here = Self::of_drive(&worker.node.config, record);
+        let here = Self::of_drive(&worker.node.settings(), record);
         if here.grows {
             return here;
         }
-        let (count, size) = Self::share(&worker.node.config, record);
+        let (count, size) = Self::share(&worker.node.settings(), record);
         let count = count.min((MAX_DEPOT as usize / size).saturating_sub(1)).max(FEWEST);
         // One more takes what is left of a buffer that was given back: the beginning of a record.
         match There::of(worker, (count as u64 + 1) * size as u64) {
@@ -62,7 +62,7 @@ impl Buffers {
         if crate::clock::alone() {
             return None;
         }
-        let (config, record) = (&worker.node.config, record.max(1));
+        let (config, record) = (worker.node.settings(), record.max(1));
         let share = config.tape.buffers.0 / config.drives().max(1) as u64;
         let most = (MAX_DEPOT as usize / record).saturating_sub(2);
         let count = (usize::try_from(share).unwrap_or(usize::MAX) / record).min(most).max(FEWEST);

@@ -53,9 +53,7 @@ impl Node {
             DriveState::Loaded(_) => (None, true),
             DriveState::Empty => (None, false),
         };
-        let device = self.hardware(d.library).and_then(|library| {
-            library.device(usize::from(d.no.0.checked_sub(self.first_drive(d.library))?))
-        });
+        let device = self.device_of(d.library, d.no).map(|address| address.to_string());
         let known = |time: Time| Some(time).filter(|time| *time != Time::default());
         DriveDetails {
             drive: state.drive_view(d),

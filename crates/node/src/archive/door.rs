@@ -6,9 +6,9 @@
 
 use super::Event;
 use super::library::{take_stock, tape_failure};
+use super::more::Tried;
 use super::shelf::Shelf;
 use crate::Node;
-use crate::clock::Moment;
 use crate::error::failure;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,18 +27,19 @@ const OPERATOR: DriveNo = DriveNo(u16::MAX);
 type Way = Result<(u16, u16), Failure>;
 
 impl Node {
-    /// Notices doors of a library that are opened, until the node stops; tries one that cannot be used again and again.
-    pub(crate) fn watch_door(self: &Arc<Self>, library: LibraryNo) {
-        let mut tried = Moment::now();
+    /// Notices doors of a library that are opened, and drives that it gets, until the node stops; tries one that cannot be used again and again.
+    /// `tried`: when that was done last.
+    pub(crate) fn watch_door(self: &Arc<Self>, library: LibraryNo, mut tried: Tried) {
+        let mut more = None;
         while !self.stops_within(LOOK) {
-            let retry = Duration::from_secs(u64::from(self.settings().tape.drive_retry_s));
             let Some(robot) = self.archive.robot(library) else {
-                if self.archive.is_out(library) && !retry.is_zero() && tried.elapsed() >= retry {
+                if self.archive.is_out(library) && tried.is_due_again(self, library) {
+                    tried = Tried::now(self, library);
                     self.try_library(library);
-                    tried = Moment::now();
                 }
                 continue;
             };
+            self.take_in_drives(library, &robot, &mut more);
             // While it moves something it finds out by itself.
             let Some(mut robot) = robot.try_lock() else { continue };
             if robot.look()
@@ -104,7 +105,7 @@ impl Node {
     }
 
     fn robot(&self, library: LibraryNo) -> Result<Arc<Mutex<Changer>>, Failure> {
-        let name = self.hardware(library).map_or("", |hardware| hardware.name());
+        let name = self.library_name(library);
         let what = || format!("library {name} cannot be used now; see `thermo library ls`");
         self.archive.robot(library).ok_or_else(|| failure(ErrorClass::Busy, what()))
     }

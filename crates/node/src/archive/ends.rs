@@ -13,24 +13,24 @@ use types::*;
 
 /// Before the first step: what the last run left behind.
 pub fn begin(node: &Node, workers: &Workers) {
-    node.libraries().for_each(|library| put_away_leftovers(node, workers, library));
+    let drives: Vec<DriveNo> = node.archive.state.lock().drives.keys().copied().collect();
+    put_away_leftovers(node, workers, &drives);
     index_what_a_crash_left(node);
 }
 
-/// Cartridges that the last run left in drives go back to their slots first.
-pub fn put_away_leftovers(node: &Node, workers: &Workers, library: LibraryNo) {
+/// Cartridges that were in drives when these came into use, left there by the last run say, go back to their slots first.
+pub fn put_away_leftovers(node: &Node, workers: &Workers, drives: &[DriveNo]) {
     let mut state = node.archive.state.lock();
-    let left: Vec<(DriveNo, Barcode, Option<u16>)> = state
-        .drives
-        .values()
-        .filter(|d| d.library == library)
+    let left: Vec<(DriveNo, Barcode, Option<u16>)> = drives
+        .iter()
+        .filter_map(|no| state.drives.get(no))
         .filter_map(|d| match &d.state {
             DriveState::Busy(b) => Some((d.no, b.volume.clone(), d.home)),
             _ => None,
         })
         .collect();
     for (no, volume, home) in left {
-        let Some(shelf) = state.shelves.get_mut(&library) else { return };
+        let Some(shelf) = state.shelf_of(no) else { continue };
         match (shelf.free_slot(home), workers.get(&no)) {
             (Some(to), Some(worker)) => {
                 // A drive's first order finds room in its queue.
@@ -142,7 +142,7 @@ mod tests {
                 queues.insert(no, queue);
             }
         }
-        put_away_leftovers(node, &workers, LibraryNo(0));
+        put_away_leftovers(node, &workers, &[first, second]);
         let mut seen = Vec::new();
         for (no, from) in [(second, from), (first, element)] {
             let Ok((volume, Job::Unmount { to })) = queues[&no].recv() else { continue };

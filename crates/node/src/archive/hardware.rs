@@ -1,16 +1,17 @@
 //! The tape library of this node: the built-in virtual one, or one that is attached.
 
+use super::entries::{Entries, Place, is_another};
 use super::library::{numbered, open_virtual, sleeper, tape_failure};
 use super::worker::OpenDrive;
 use crate::Node;
-use crate::attached::{AttachedDrive, AttachedLibrary, VIRTUAL};
+use crate::attached::{AttachedDrive, AttachedLibrary, Device, VIRTUAL};
 use crate::config::Config;
-use crate::devices::NodePeers;
 use crate::error::failure;
-use scsi::{Address, NodeAddress, Peers, Transport};
+use parking_lot::{Mutex, RwLock};
+use scsi::{Address, Transport};
 use std::path::Path;
 use std::sync::Arc;
-use tape::{Changer, Drive, Settings, TapeError};
+use tape::{Changer, Drive, Settings};
 use types::{DriveNo, ElementKind, ElementView, ErrorClass, LibraryNo, PathNo};
 use wire::Failure;
 
@@ -27,13 +28,53 @@ pub enum Hardware {
     },
     /// Behind the operating system or a network.
     Attached {
-        /// What the configuration says of it.
-        library: AttachedLibrary,
-        /// Reaches those of its devices that other nodes have.
-        peers: Arc<dyn Peers>,
+        /// Name for people.
+        name: String,
+        /// Where its robot is.
+        changer: Device,
+        /// Serial number that the robot must give.
+        serial: Option<String>,
+        /// Its drives.
+        drives: Arc<Entries>,
     },
     /// In a simulator's world.
     Simulated(Arc<dyn Devices>),
+}
+
+/// The libraries of a node, in the order of their numbers. More may come while it runs, none goes.
+pub struct Libraries(RwLock<Known>);
+
+struct Known {
+    hardware: Vec<Arc<Hardware>>,
+    /// Data path of each drive, in the order of their numbers.
+    paths: Vec<PathNo>,
+}
+
+impl Libraries {
+    /// Those that a node begins with.
+    pub fn new(hardware: Vec<Hardware>) -> Self {
+        let hardware: Vec<Arc<Hardware>> = hardware.into_iter().map(Arc::new).collect();
+        let paths = data_paths(&hardware);
+        Self(RwLock::new(Known { hardware, paths }))
+    }
+
+    /// From now on the configuration says this of them, and may have more: their numbers. Virtual ones stay as they are.
+    pub fn renew(&self, config: &[AttachedLibrary], state: &Path) -> Vec<LibraryNo> {
+        let Known { hardware, paths } = &mut *self.0.write();
+        if !hardware.iter().all(|one| one.is_attached()) {
+            return Vec::new();
+        }
+        for (one, library) in hardware.iter().zip(config) {
+            if let Hardware::Attached { drives, .. } = &**one {
+                drives.renew(&library.drives);
+            }
+        }
+        let known = hardware.len();
+        hardware
+            .extend(config.iter().skip(known).map(|library| Arc::new(Hardware::attached(library, state))));
+        *paths = data_paths(hardware);
+        (known as u16..hardware.len() as u16).map(LibraryNo).collect()
+    }
 }
 
 /// The devices of a simulated library.
@@ -59,14 +100,20 @@ impl Hardware {
     /// A virtual library cannot be used.
     pub fn of(config: &Config, given: Option<Arc<vtl::Library>>) -> Result<Vec<Self>, Failure> {
         if !config.libraries.is_empty() {
-            let attached = |library: &AttachedLibrary| {
-                let peers = Arc::new(NodePeers::of(&config.state_dir));
-                Self::Attached { library: library.clone(), peers }
-            };
+            let attached = |library| Self::attached(library, &config.state_dir);
             return Ok(config.libraries.iter().map(attached).collect());
         }
         let mut given = given;
         (0..config.library.count).map(|n| Self::virtual_one(config, n, given.take())).collect()
+    }
+
+    fn attached(library: &AttachedLibrary, state: &Path) -> Self {
+        Self::Attached {
+            name: library.name.clone(),
+            changer: library.changer.clone(),
+            serial: library.serial.clone(),
+            drives: Arc::new(Entries::new(&library.drives, state)),
+        }
     }
 
     fn virtual_one(config: &Config, n: u8, given: Option<Arc<vtl::Library>>) -> Result<Self, Failure> {
@@ -81,15 +128,14 @@ impl Hardware {
     /// Name for people.
     pub fn name(&self) -> &str {
         match self {
-            Self::Virtual { name, .. } => name,
+            Self::Virtual { name, .. } | Self::Attached { name, .. } => name,
             Self::Simulated(_) => VIRTUAL,
-            Self::Attached { library, .. } => &library.name,
         }
     }
 
     /// Whether its robot is at another node: that may be away when this one begins.
     pub fn is_elsewhere(&self) -> bool {
-        matches!(self, Self::Attached { library, .. } if matches!(library.changer.0, Address::Node(_)))
+        matches!(self, Self::Attached { changer, .. } if matches!(changer.0, Address::Node(_)))
     }
 
     /// Serial numbers of its drives as far as they are known without asking, one for each drive.
@@ -97,36 +143,42 @@ impl Hardware {
         match self {
             Self::Virtual { library, .. } => vec![String::new(); library.drives().into()],
             Self::Simulated(_) => Vec::new(),
-            Self::Attached { library, .. } => {
-                library.drives.iter().map(|drive| drive.serial.clone().unwrap_or_default()).collect()
+            Self::Attached { .. } => {
+                self.entries().into_iter().map(|drive| drive.serial.unwrap_or_default()).collect()
             }
         }
     }
 
-    /// Address of one of its drives, counted from 0; None: it has none of its own.
-    pub fn device(&self, n: usize) -> Option<String> {
+    /// What the configuration says of its drives; nothing of those that are not attached.
+    pub fn entries(&self) -> Vec<AttachedDrive> {
         match self {
-            Self::Virtual { .. } | Self::Simulated(_) => None,
-            Self::Attached { library, .. } => library.drives.get(n).map(|drive| drive.device.0.to_string()),
+            Self::Virtual { .. } | Self::Simulated(_) => Vec::new(),
+            Self::Attached { drives, .. } => drives.now(),
         }
     }
 
-    /// Where one of its drives is, counted from 0, that is at another node.
-    pub fn elsewhere(&self, n: usize) -> Option<&NodeAddress> {
+    /// How many drives it has, as far as that is known without asking.
+    pub fn count(&self) -> u16 {
+        match self {
+            Self::Virtual { library, .. } => library.drives(),
+            Self::Simulated(_) => 0,
+            Self::Attached { drives, .. } => drives.count() as u16,
+        }
+    }
+
+    /// Address of one of its drives, counted from 0; None: it has none of its own.
+    pub fn device(&self, n: usize) -> Option<Address> {
         match self {
             Self::Virtual { .. } | Self::Simulated(_) => None,
-            Self::Attached { library, .. } => match &library.drives.get(n)?.device.0 {
-                Address::Node(address) => Some(address),
-                _ => None,
-            },
+            Self::Attached { drives, .. } => drives.used(n).map(|drive| drive.device.0),
         }
     }
 
     /// Data path of each of its drives, by name.
     fn data_paths(&self) -> Vec<String> {
         match self {
-            Self::Virtual { .. } | Self::Simulated(_) => vec!["this process".into(); self.serials().len()],
-            Self::Attached { library, .. } => library.drives.iter().map(AttachedDrive::data_path).collect(),
+            Self::Virtual { .. } | Self::Simulated(_) => vec!["this process".into(); self.count().into()],
+            Self::Attached { .. } => self.entries().iter().map(AttachedDrive::data_path).collect(),
         }
     }
 
@@ -150,24 +202,23 @@ impl Hardware {
     pub fn changer(&self) -> Result<Changer, Failure> {
         let opened = match self {
             Self::Virtual { library, .. } => Changer::open(Box::new(library.changer()), sleeper()),
-            Self::Attached { library, peers } => {
-                Changer::open(library.changer.0.transport(&**peers), sleeper())
-                    .and_then(|changer| changer.insist(library.serial.as_deref()))
-            }
+            Self::Attached { changer, serial, drives, .. } => Changer::open(drives.way(changer), sleeper())
+                .and_then(|changer| changer.insist(serial.as_deref())),
             Self::Simulated(devices) => Changer::open(devices.changer(), sleeper()),
         };
         opened.map_err(|e| tape_failure(&e))
     }
 
-    /// The drives in the order of the configuration, each used as `settings` say.
+    /// The drives in the order of the configuration behind the first so many, each used as `settings` say.
     ///
     /// # Errors
     /// The library does not have a drive of the configuration, or does not answer.
     pub fn drives(
         &self,
-        changer: &mut Changer,
+        robot: &Arc<Mutex<Changer>>,
         elements: &[ElementView],
         settings: Settings,
+        behind: usize,
     ) -> Result<Vec<Site>, Failure> {
         let drives = elements.iter().filter(|e| e.kind == ElementKind::Drive);
         match self {
@@ -176,31 +227,35 @@ impl Hardware {
                     let library = library.clone();
                     site(move || Box::new(library.drive(n)), e, settings)
                 };
-                Ok((0..).zip(drives).map(site).collect())
+                Ok((0..).zip(drives).skip(behind).map(site).collect())
             }
             Self::Simulated(devices) => {
                 let site = |(n, e)| {
                     let devices = devices.clone();
                     site(move || devices.drive(n), e, settings)
                 };
-                Ok((0..).zip(drives).map(site).collect())
+                Ok((0..).zip(drives).skip(behind).map(site).collect())
             }
-            Self::Attached { library, peers } => {
-                let identified = changer.drives().map_err(|e| tape_failure(&e))?;
-                let drives: Vec<&ElementView> = drives.collect();
-                let sites = library
-                    .drives
-                    .iter()
-                    .map(|d| attached((library, d), peers, &drives, &identified, settings));
-                sites.collect()
+            Self::Attached { name, drives: entries, .. } => {
+                let identified = robot.lock().drives().map_err(|e| tape_failure(&e))?;
+                let elements: Vec<&ElementView> = drives.collect();
+                let site = |(n, drive): (usize, AttachedDrive)| {
+                    let element = element_of(&drive, name, &elements, &identified)?.clone();
+                    let (library, robot) = (name.clone(), robot.clone());
+                    let place = Place { library, robot, element: element.address, drive };
+                    let entries = entries.clone();
+                    let open: OpenDrive = Box::new(move || Ok(entries.open(n, &place)?.with(settings)));
+                    Ok(Site { element, open })
+                };
+                entries.now().into_iter().enumerate().skip(behind).map(site).collect()
             }
         }
     }
 }
 
 /// Data path of each drive of these libraries, in the order of their numbers.
-pub fn data_paths(libraries: &[Hardware]) -> Vec<PathNo> {
-    let names: Vec<String> = libraries.iter().flat_map(Hardware::data_paths).collect();
+fn data_paths(libraries: &[Arc<Hardware>]) -> Vec<PathNo> {
+    let names: Vec<String> = libraries.iter().flat_map(|library| library.data_paths()).collect();
     let number = |name: &String| names.iter().position(|first| first == name).unwrap_or_default();
     names.iter().map(|name| PathNo(number(name) as u16)).collect()
 }
@@ -208,32 +263,42 @@ pub fn data_paths(libraries: &[Hardware]) -> Vec<PathNo> {
 impl Node {
     /// Data path of a drive.
     pub(crate) fn data_path(&self, drive: DriveNo) -> PathNo {
-        self.data_paths.get(usize::from(drive.0)).copied().unwrap_or_default()
+        self.hardware.0.read().paths.get(usize::from(drive.0)).copied().unwrap_or_default()
     }
 
     /// Numbers of the libraries.
     pub(crate) fn libraries(&self) -> impl Iterator<Item = LibraryNo> + use<> {
-        (0..self.hardware.len() as u16).map(LibraryNo)
+        (0..self.hardware.0.read().hardware.len() as u16).map(LibraryNo)
     }
 
     /// A library by its number.
-    pub(crate) fn hardware(&self, library: LibraryNo) -> Option<&Hardware> {
-        self.hardware.get(usize::from(library.0))
+    pub(crate) fn hardware(&self, library: LibraryNo) -> Option<Arc<Hardware>> {
+        self.hardware.0.read().hardware.get(usize::from(library.0)).cloned()
+    }
+
+    /// Name of a library.
+    pub(crate) fn library_name(&self, library: LibraryNo) -> String {
+        self.hardware(library).map_or_else(String::new, |hardware| hardware.name().to_owned())
     }
 
     /// A library by its name.
     pub(crate) fn library_named(&self, name: &str) -> Option<LibraryNo> {
-        self.libraries().find(|no| self.hardware(*no).is_some_and(|hardware| hardware.name() == name))
+        self.libraries().find(|no| self.library_name(*no) == name)
     }
 
     /// Number of a library's first drive: those of the libraries before it come first.
     pub(crate) fn first_drive(&self, library: LibraryNo) -> u16 {
-        self.hardware.iter().take(library.0.into()).map(|hardware| hardware.serials().len() as u16).sum()
+        self.hardware.0.read().hardware.iter().take(library.0.into()).map(|hardware| hardware.count()).sum()
+    }
+
+    /// Where a drive of a library is; None: it has no address of its own.
+    pub(crate) fn device_of(&self, library: LibraryNo, drive: DriveNo) -> Option<Address> {
+        self.hardware(library)?.device(drive.0.checked_sub(self.first_drive(library))?.into())
     }
 
     /// Whether libraries of metal (or what takes their place) are attached, and no virtual ones used.
     pub(crate) fn is_attached(&self) -> bool {
-        self.hardware.iter().any(Hardware::is_attached)
+        self.hardware.0.read().hardware.iter().any(|hardware| hardware.is_attached())
     }
 
     /// Name of the library that a pool is bound to.
@@ -259,13 +324,12 @@ fn site(
 }
 
 /// Finds the element of a drive of the configuration: as it says, else by serial number.
-fn attached(
-    (library, drive): (&AttachedLibrary, &AttachedDrive),
-    peers: &Arc<dyn Peers>,
-    elements: &[&ElementView],
+fn element_of<'a>(
+    drive: &AttachedDrive,
+    library: &str,
+    elements: &[&'a ElementView],
     identified: &[(u16, String)],
-    settings: Settings,
-) -> Result<Site, Failure> {
+) -> Result<&'a ElementView, Failure> {
     let serial = drive.serial.as_deref();
     let by_serial = || {
         let same = |id: &&(u16, String)| serial.is_some_and(|s| tape::discover::identifies(&id.1, s));
@@ -279,30 +343,16 @@ fn attached(
             |address| format!("has no drive element {address}"),
         );
         let what = format!(
-            "drive {}: library {} {wanted}; its drive elements are {}: run `thermo library discover`",
+            "drive {}: library {library} {wanted}; its drive elements are {}: run `thermo library discover`",
             drive.device.0,
-            library.name,
             known.join(", ")
         );
         return Err(failure(ErrorClass::Library, what));
     };
-    let other = identified.iter().find(|(at, id)| {
-        *at == element.address && serial.is_some_and(|s| !tape::discover::identifies(id, s))
-    });
-    if let Some((at, id)) = other {
-        let what = format!(
-            "drive {}: library {} has drive {id} in element {at}, not serial number {}: run `thermo library discover --write`",
-            drive.device.0,
-            library.name,
-            serial.unwrap_or_default()
-        );
-        return Err(failure(ErrorClass::Library, what));
+    match is_another(drive, (library, element.address), identified) {
+        Some(what) => Err(failure(ErrorClass::Library, what)),
+        None => Ok(element),
     }
-    let (address, serial, peers) = (drive.device.0.clone(), drive.serial.clone(), peers.clone());
-    let open = move || -> Result<Drive, TapeError> {
-        Ok(Drive::open(address.transport(&*peers), sleeper())?.insist(serial.as_deref())?.with(settings))
-    };
-    Ok(Site { element: (*element).clone(), open: Box::new(open) })
 }
 
 #[cfg(test)]
@@ -322,7 +372,7 @@ mod tests {
             "[[libraries]]\nname = \"a\"\nchanger = \"unix:/run/a.sock\"\n{a}\
              [[libraries]]\nname = \"b\"\nchanger = \"unix:/run/b.sock\"\n{b}"
         );
-        let libraries = Hardware::of(&Config::parse(&text).unwrap(), None).unwrap();
-        assert_eq!(data_paths(&libraries), [0, 0, 2, 3, 3].map(PathNo));
+        let libraries = Libraries::new(Hardware::of(&Config::parse(&text).unwrap(), None).unwrap());
+        assert_eq!(libraries.0.read().paths, [0, 0, 2, 3, 3].map(PathNo));
     }
 }

@@ -1,12 +1,13 @@
-//! The library at start: which cartridges are where, which drives answer.
+//! A library when it comes into use: which cartridges are where, which drives answer.
 
+use super::Event;
 use super::cleaners::Cleaners;
-use super::hardware::{Hardware, Site};
+use super::hardware::Site;
 use super::media::Refusals;
 use super::progress::Progress;
 use super::revive::{Comeback, kept};
 use super::shelf::Shelf;
-use super::state::{DriveSlot, Serves, Standing};
+use super::state::{DriveSlot, Serves, Standing, State};
 use super::tapes;
 use super::worker::{OpenDrive, Order, Worker};
 use crate::Node;
@@ -140,7 +141,7 @@ pub fn open_for_work(node: &Arc<Node>) -> Result<Workers, Failure> {
             }
         }
     }
-    let may_come = |library| node.hardware(library).is_some_and(Hardware::is_elsewhere);
+    let may_come = |library| node.hardware(library).is_some_and(|hardware| hardware.is_elsewhere());
     let in_use = node.archive.state.lock().shelves.values().any(|shelf| shelf.out.is_none());
     let usable = in_use || node.libraries().any(may_come);
     match failed {
@@ -183,13 +184,44 @@ pub fn take_stock(node: &Arc<Node>, library: LibraryNo) -> Result<Stock, Failure
     let elements = changer.inventory().map_err(|e| tape_failure(&e))?;
     enter_volumes(node, &elements)?;
     let product = changer.product().to_owned();
-    let settings = tape::Settings { key, ..settings(&node.config.tape) };
-    let sites = hardware.drives(&mut changer, &elements, settings)?;
     let robot = Arc::new(Mutex::new(changer));
-    node.counts()?;
-    let numbers = (node.first_drive(library)..).map(DriveNo);
-    let drives = numbers.zip(sites).map(|(no, site)| station(node, (library, no), site, &robot)).collect();
+    let drives = stations(node, library, (&robot, &elements), 0)?;
     Ok(Stock { library, product, elements, robot, drives })
+}
+
+/// The same of the drives that a library in use has behind the first so many.
+///
+/// # Errors
+/// As [`take_stock`].
+pub fn take_stock_behind(
+    node: &Arc<Node>,
+    library: LibraryNo,
+    robot: &Arc<Mutex<Changer>>,
+    known: usize,
+) -> Result<Stock, Failure> {
+    let (elements, product) = {
+        let mut robot = robot.lock();
+        let elements = robot.inventory().map_err(|e| tape_failure(&e))?;
+        // The robot tells once that something has changed: so it is for everybody, and known before it moves anything.
+        node.archive.send(Event::Inventory(library, elements.clone()));
+        (elements, robot.product().to_owned())
+    };
+    let drives = stations(node, library, (robot, &elements), known)?;
+    Ok(Stock { library, product, elements, robot: robot.clone(), drives })
+}
+
+fn stations(
+    node: &Arc<Node>,
+    library: LibraryNo,
+    (robot, elements): (&Arc<Mutex<Changer>>, &[ElementView]),
+    behind: usize,
+) -> Result<Vec<(DriveSlot, Station)>, Failure> {
+    let hardware = node.hardware(library).ok_or_else(|| failure(ErrorClass::Bug, "no such library"))?;
+    let settings = tape::Settings { key: fence_key(node)?, ..settings(&node.config.tape) };
+    let sites = hardware.drives(robot, elements, settings, behind)?;
+    node.counts()?;
+    let numbers = (node.first_drive(library)..).map(DriveNo).skip(behind);
+    Ok(numbers.zip(sites).map(|(no, site)| station(node, (library, no), site, robot)).collect())
 }
 
 /// How drives are used.
@@ -237,9 +269,15 @@ pub fn enter(node: &Node, stock: Stock) -> Vec<Station> {
     if state.shelves.values().all(|shelf| shelf.out.is_some()) {
         state.cleaners = Cleaners::load(&node.config.state_dir);
     }
-    let name = node.hardware(library).map_or_else(String::new, |hardware| hardware.name().to_owned());
+    let name = node.library_name(library);
     state.shelves.insert(library, Shelf { name, product, ..Shelf::default() });
     state.set_elements(library, elements);
+    // What stood for them while it could not be used.
+    state.drives.retain(|_, drive| drive.library != library);
+    enter_drives(node, &mut state, drives)
+}
+
+fn enter_drives(node: &Node, state: &mut State, drives: Vec<(DriveSlot, Station)>) -> Vec<Station> {
     let entered = drives.into_iter().map(|(mut slot, station)| {
         slot.comeback.out = kept(node, &slot.serial);
         state.drives.insert(slot.no, slot);
@@ -250,10 +288,16 @@ pub fn enter(node: &Node, stock: Stock) -> Vec<Station> {
 
 /// A library cannot be used: its drives are suspect, and it is tried again.
 pub fn out_of_use(node: &Node, library: LibraryNo, why: &str) {
+    let name = node.library_name(library);
+    node.archive.warn(format!("library {name} cannot be used: {why}; it is tried again by itself"));
+    enter_out(node, library, why);
+}
+
+/// Enters a library and its drives as out of use.
+pub fn enter_out(node: &Node, library: LibraryNo, why: &str) {
     let Some(hardware) = node.hardware(library) else { return };
     let name = hardware.name().to_owned();
     let mut state = node.archive.state.lock();
-    state.warn(format!("library {name} cannot be used: {why}; it is tried again by itself"));
     let numbers = (node.first_drive(library)..).map(DriveNo);
     for (no, serial) in numbers.zip(hardware.serials()) {
         let none = ElementView {
@@ -276,24 +320,39 @@ pub fn out_of_use(node: &Node, library: LibraryNo, why: &str) {
     state.replace_all();
 }
 
-/// A library that could not be used at the start answers now.
+/// A library that could not be used answers now, or has drives that it did not have before.
 pub fn came_back(node: &Arc<Node>, workers: &Workers, stock: Stock) {
     let library = stock.library;
-    {
+    let name = node.library_name(library);
+    let out = {
         let state = node.archive.state.lock();
-        let out = state.shelves.get(&library).is_some_and(|shelf| shelf.out.is_some());
-        if !out || state.stopping.is_some() {
+        if state.stopping.is_some() {
             return;
         }
-    }
-    let stations = enter(node, stock);
+        state.shelves.get(&library).is_none_or(|shelf| shelf.out.is_some())
+    };
+    let stations = if out { enter(node, stock) } else { enter_more(node, stock) };
+    let drives: Vec<DriveNo> = stations.iter().map(|station| station.worker.no).collect();
     if let Err(e) = man(workers, stations) {
-        node.archive.warn(format!("drives of a library that came back have no thread: {}", e.message));
+        node.archive.warn(format!("drives of library {name} have no thread: {}", e.message));
     }
-    super::ends::put_away_leftovers(node, workers, library);
-    super::ends::index_what_a_crash_left(node);
-    let name = node.hardware(library).map_or("", |hardware| hardware.name());
-    node.archive.warn(format!("library {name} is in use now"));
+    super::ends::put_away_leftovers(node, workers, &drives);
+    if out {
+        super::ends::index_what_a_crash_left(node);
+        node.archive.warn(format!("library {name} is in use now"));
+    } else if !drives.is_empty() {
+        let numbers: Vec<String> = drives.iter().map(ToString::to_string).collect();
+        node.archive.warn(format!("library {name} has more drives: {}", numbers.join(", ")));
+    }
+}
+
+/// Enters drives that a library in use did not have before.
+fn enter_more(node: &Node, stock: Stock) -> Vec<Station> {
+    let mut state = node.archive.state.lock();
+    let new = stock.drives.into_iter().filter(|(slot, _)| !state.drives.contains_key(&slot.no)).collect();
+    let stations = enter_drives(node, &mut state, new);
+    state.look_again();
+    stations
 }
 
 /// Key of this node for reservations: of its namespace and this machine, so that a copy of either is another.

@@ -18,6 +18,7 @@ mod details;
 mod digests;
 mod door;
 mod ends;
+mod entries;
 mod events;
 mod family;
 mod feed;
@@ -35,6 +36,7 @@ mod library;
 mod look;
 mod media;
 mod migrate;
+mod more;
 mod nearest;
 mod outlook;
 mod own;
@@ -83,7 +85,7 @@ use wire::Failure;
 pub use bytes::FileHash;
 pub use ends::begin;
 pub use events::{TICK, carried_out, decide, step, take};
-pub use hardware::{Devices, Hardware, data_paths};
+pub use hardware::{Devices, Hardware, Libraries};
 pub use index::write_index;
 pub use library::{ORDERS, Workers, enter, open_virtual, take_stock};
 pub use outlook::{expected, renew};
@@ -359,8 +361,9 @@ pub fn start(node: &Arc<Node>, queue: Receiver<Event>) -> Result<(), Failure> {
     };
     crate::startup::spawn(Some(node), "archive", service)?;
     for library in node.libraries() {
-        let watching = node.clone();
-        crate::startup::spawn(Some(node), &format!("door-{library}"), move || watching.watch_door(library))?;
+        let (watching, tried) = (node.clone(), more::Tried::now(node, library));
+        let watch = move || watching.watch_door(library, tried);
+        crate::startup::spawn(Some(node), &format!("door-{library}"), watch)?;
     }
     Ok(())
 }

@@ -113,7 +113,7 @@ fn together(lost: Vec<Wanted>, unread: Vec<Wanted>) -> Vec<Wanted> {
 /// Buffers for what is to be read: at the drive's host, if that is another one, and it pays to open a connection for them.
 fn buffers(worker: &Worker, mounted: &Mounted<'_>, volume: &Barcode, wanted: &[Wanted]) -> Buffers {
     let bytes = wanted.iter().flat_map(|one| &one.queued.segment.extents).map(|extent| extent.byte_count);
-    let config = &worker.node.config;
+    let config = worker.node.settings();
     let there = || {
         let known = worker.node.catalog.volume(volume).ok().flatten()?;
         if matches!(mounted.label(), LabelState::Tar(_)) || bytes.sum::<u64>() < LITTLE {
@@ -121,7 +121,7 @@ fn buffers(worker: &Worker, mounted: &Mounted<'_>, volume: &Barcode, wanted: &[W
         }
         Buffers::to_read_there(worker, known.block_size as usize)
     };
-    there().unwrap_or_else(|| Buffers::of_drive(config, config.tape.block_size.0 as usize))
+    there().unwrap_or_else(|| Buffers::of_drive(&config, config.tape.block_size.0 as usize))
 }
 
 /// Files of other programs' archives have no digest before they were read once: so it has to be the cartridge that was

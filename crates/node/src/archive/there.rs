@@ -12,6 +12,7 @@ use crate::files::{Content, FarFile, Staging};
 use crate::movers::Writable;
 use catalog::Part;
 use parking_lot::Mutex;
+use scsi::Address;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -62,12 +63,11 @@ impl There {
     /// Of a worker's drive; None: it is at no other host, or no depot is to be had there (then bytes go there with the commands).
     pub fn of(worker: &Worker, bytes: u64) -> Option<Arc<Self>> {
         let node = &worker.node;
-        let address = node.hardware(worker.library)?;
-        let address = address.elsewhere(worker.no.0.checked_sub(node.first_drive(worker.library))?.into())?;
+        let Address::Node(address) = node.device_of(worker.library, worker.no)? else { return None };
         if lasts(worker.ways.lock().closed) {
             return None;
         }
-        match Depot::open(&node.config.state_dir, address, bytes) {
+        match Depot::open(&node.config.state_dir, &address, bytes) {
             Ok(depot) => Some(Arc::new(Self {
                 depot,
                 name: address.to_string(),

@@ -41,6 +41,12 @@ pub fn no_drive(volume: &Barcode, what: &str) -> TapeError {
     error(Blame::Path, Fault::NoAnswer, volume, "opening the drive", what.to_owned(), advice)
 }
 
+/// A drive is not where the configuration says.
+pub fn misplaced(what: String) -> TapeError {
+    let advice = "put the configuration right, and `thermo reload`";
+    error(Blame::Us, Fault::Misuse, &Barcode::default(), "opening the drive", what, advice)
+}
+
 /// A defect of ours ended a drive's thread.
 pub fn defect(volume: &Barcode, why: &str) -> TapeError {
     let advice = "the drive is out of use until the node is restarted; report this with the log";

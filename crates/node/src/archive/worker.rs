@@ -6,7 +6,7 @@ use super::progress::Progress;
 use super::state::{Errand, QueuedSegment};
 use super::there::Ways;
 use super::trouble::ours;
-use super::{Event, Hardware, adopt, blocked, index, label, migrate, nearest, read, recalls, times, verify};
+use super::{Event, adopt, blocked, index, label, migrate, nearest, read, recalls, times, verify};
 use crate::Node;
 use crate::clock::Moment;
 use crate::files::Staging;
@@ -394,7 +394,7 @@ impl Worker {
             self.node.archive.send(Event::Inventory(self.library, elements));
         }
         if carried.is_err()
-            && let Some(why) = self.node.hardware(self.library).and_then(Hardware::robot_trouble)
+            && let Some(why) = self.node.hardware(self.library).and_then(|library| library.robot_trouble())
         {
             self.node.archive.warn(format!("the robot of the virtual library met this: {why}"));
         }

@@ -30,11 +30,7 @@ pub fn write_library(path: &Path, library: &AttachedLibrary) -> Result<(), Confi
 
 fn edited(text: &str, library: &AttachedLibrary) -> Result<String, String> {
     let before = Config::parse(text)?;
-    let same = |other: &AttachedLibrary| match (&other.serial, &library.serial) {
-        (Some(a), Some(b)) => a == b,
-        _ => other.changer == library.changer,
-    };
-    let at = before.libraries.iter().position(same);
+    let at = before.libraries.iter().position(|other| other.is(library));
     let mut library = library.clone();
     match at {
         Some(at) => keep(&mut library, &before.libraries[at]),
@@ -62,11 +58,7 @@ fn edited(text: &str, library: &AttachedLibrary) -> Result<String, String> {
 fn keep(library: &mut AttachedLibrary, before: &AttachedLibrary) {
     library.name.clone_from(&before.name);
     for drive in &mut library.drives {
-        let same = |old: &&AttachedDrive| match (&old.serial, &drive.serial) {
-            (Some(a), Some(b)) => a == b,
-            _ => old.device == drive.device,
-        };
-        drive.path = before.drives.iter().find(same).and_then(|old| old.path.clone());
+        drive.path = before.drives.iter().find(|old| old.is(drive)).and_then(|old| old.path.clone());
     }
 }
 

@@ -71,7 +71,16 @@ impl Ring {
 /// What lies beside a device.
 pub(super) struct Depot {
     number: u64,
+    /// Whose it is.
+    pub(super) who: MemberId,
     ring: Mutex<Ring>,
+}
+
+impl Depot {
+    /// Nothing goes in or out any more.
+    pub(super) fn end(&self) {
+        self.ring.lock().end();
+    }
 }
 
 impl GivenDevice {
@@ -353,10 +362,10 @@ impl Given {
         let ring = Ring::new(bytes).ok_or_else(|| {
             failure(ErrorClass::Invalid, format!("a depot has 1 to {MAX_DEPOT} bytes, not {bytes}"))
         })?;
-        let depot = Arc::new(Depot { number: depot, ring: Mutex::new(ring) });
+        let depot = Arc::new(Depot { number: depot, who, ring: Mutex::new(ring) });
         let before = self.epochs.admit(name, epoch, || device.depot.lock().replace(depot.clone()))?;
         if let Some(before) = before {
-            before.ring.lock().end();
+            before.end();
         }
         // Whoever asks can read elsewhere if a mover does not answer here.
         Ok(Filling { device, depot, ways: Ways::default().quick(), file: None, back: None })

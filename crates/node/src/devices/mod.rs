@@ -4,6 +4,9 @@
 //! lost a connection cannot have a command of that one carried out behind those of the next.
 //!
 //! A device may be for a node and its standby: the one that took over last has it, and the one before gets it no more, also after a restart of this node.
+//!
+//! The configuration may change while devices are used. A device that is given as before does not notice. Who has one that is no more given to him, or that is
+//! another one from now on, hears so with his next command: one that is at work ends first.
 
 mod depot;
 mod epochs;
@@ -14,10 +17,11 @@ use epochs::Epochs;
 pub(crate) use peer::{Depot, DepotError};
 pub use peer::{NodePeers, devices_at};
 
+use crate::attached::Device;
 pub use crate::config::DeviceConfig;
 use crate::config::Users;
 use crate::error::failure;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use scsi::{Alone, Data, Sense, SenseKey, Transport, TransportError};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,16 +32,21 @@ use wire::{Failure, MAX_SCSI_DATA, ScsiOrder, ScsiResult};
 
 /// The devices that this node gives.
 pub(crate) struct Given {
-    devices: BTreeMap<String, Arc<GivenDevice>>,
+    devices: RwLock<BTreeMap<String, Arc<GivenDevice>>>,
     epochs: Epochs,
 }
 
+/// The way to a device, for one command at a time.
+type Way = Arc<Mutex<Box<dyn Transport>>>;
+
 struct GivenDevice {
     name: String,
-    node: Users,
+    address: Device,
+    /// Who may use it; or why nobody may any more.
+    users: RwLock<Result<Users, &'static str>>,
     /// Number of the connection that has it.
     holder: AtomicU64,
-    transport: Mutex<Box<dyn Transport>>,
+    transport: Way,
     /// Bytes on their way to it.
     depot: Mutex<Option<Arc<depot::Depot>>>,
 }
@@ -45,28 +54,52 @@ struct GivenDevice {
 /// A device that a connection has opened.
 pub struct Held {
     device: Arc<GivenDevice>,
+    who: MemberId,
     number: u64,
 }
 
 impl Given {
     /// Those of the configuration. Nothing is opened before the first command.
     pub fn of(config: &crate::Config) -> Self {
-        let device = |given: &DeviceConfig| {
-            let device = GivenDevice {
-                name: given.name.clone(),
-                node: given.node.clone(),
-                holder: AtomicU64::new(0),
-                transport: Mutex::new(given.device.0.transport(&Alone)),
-                depot: Mutex::default(),
+        let given = Self { devices: RwLock::default(), epochs: Epochs::of(&config.state_dir) };
+        given.renew(&config.devices);
+        given
+    }
+
+    /// From now on it is these.
+    pub fn renew(&self, config: &[DeviceConfig]) {
+        let mut devices = self.devices.write();
+        let before = std::mem::take(&mut *devices);
+        for given in config {
+            let device = match before.get(&given.name) {
+                Some(device) if device.address == given.device => {
+                    device.is_for(Ok(given.node.clone()));
+                    device.clone()
+                }
+                _ => {
+                    // Under another name too it does one command after the other.
+                    let same = before.values().find(|device| device.address == given.device);
+                    Arc::new(GivenDevice::new(given, same.map(|device| device.transport.clone())))
+                }
             };
-            (given.name.clone(), Arc::new(device))
-        };
-        Self { devices: config.devices.iter().map(device).collect(), epochs: Epochs::of(&config.state_dir) }
+            devices.insert(given.name.clone(), device);
+        }
+        for device in before.into_values() {
+            match devices.get(&device.name) {
+                Some(now) if Arc::ptr_eq(now, &device) => continue,
+                Some(_) => device.is_for(Err("is another one from now on")),
+                None => device.is_for(Err("is not given any more")),
+            }
+            if !devices.values().any(|now| now.address == device.address) {
+                device.close();
+            }
+        }
     }
 
     /// What a node may open.
     pub fn names(&self, who: MemberId) -> Vec<String> {
-        let mine = self.devices.values().filter(|device| device.node.contains(who));
+        let devices = self.devices.read();
+        let mine = devices.values().filter(|device| device.is_given_to(who));
         mine.map(|device| device.name.clone()).collect()
     }
 
@@ -76,16 +109,66 @@ impl Given {
         // One opening at a time: the one of the lower epoch does not come behind the other.
         let number = self.epochs.admit(name, epoch, || device.holder.fetch_add(1, Ordering::AcqRel) + 1)?;
         tracing::info!("{who} has device {name}");
-        Ok(Held { device, number })
+        Ok(Held { device, who, number })
     }
 
     fn device(&self, who: MemberId, name: &str) -> Result<Arc<GivenDevice>, Failure> {
-        let device = self.devices.get(name).filter(|device| device.node.contains(who)).cloned();
+        let device = self.devices.read().get(name).filter(|device| device.is_given_to(who)).cloned();
         device.ok_or_else(|| {
             let message =
                 format!("this node has no device {name} for {who}; see [[devices]] in its configuration");
             failure(ErrorClass::NotFound, message)
         })
+    }
+}
+
+impl GivenDevice {
+    fn new(given: &DeviceConfig, way: Option<Way>) -> Self {
+        let open = || Arc::new(Mutex::new(given.device.0.transport(&Alone)));
+        Self {
+            name: given.name.clone(),
+            address: given.device.clone(),
+            users: RwLock::new(Ok(given.node.clone())),
+            holder: AtomicU64::new(0),
+            transport: way.unwrap_or_else(open),
+            depot: Mutex::default(),
+        }
+    }
+
+    fn is_given_to(&self, who: MemberId) -> bool {
+        self.users.read().as_ref().is_ok_and(|users| users.contains(who))
+    }
+
+    /// From now on these may use it; a depot of somebody else ends.
+    fn is_for(&self, users: Result<Users, &'static str>) {
+        *self.users.write() = users;
+        let mut depot = self.depot.lock();
+        if let Some(ended) = depot.take_if(|depot| !self.is_given_to(depot.who)) {
+            ended.end();
+        }
+    }
+
+    /// Nobody is given it any more under any name. Behind a command that is at work the way to it ends with the connection.
+    fn close(&self) {
+        if let Some(mut transport) = self.transport.try_lock() {
+            *transport = self.address.0.transport(&Alone);
+        }
+    }
+
+    /// Why a connection does not have it any more.
+    fn has_lost(&self, held: &Held) -> Option<String> {
+        let (name, who) = (&self.name, held.who);
+        let see = "see [[devices]] in the configuration of its host";
+        match &*self.users.read() {
+            Err(why) => Some(format!("device {name} {why}; {see}")),
+            Ok(users) if !users.contains(who) => {
+                Some(format!("device {name} is not for {who} any more; {see}"))
+            }
+            Ok(_) if self.holder.load(Ordering::Acquire) != held.number => {
+                Some(format!("another connection has taken device {name}"))
+            }
+            Ok(_) => None,
+        }
     }
 }
 
@@ -106,9 +189,8 @@ impl Held {
         let Some(mut transport) = self.device.transport.try_lock_for(timeout) else {
             return Ok(ScsiResult::TimedOut);
         };
-        if self.device.holder.load(Ordering::Acquire) != self.number {
-            let name = &self.device.name;
-            return Ok(ScsiResult::Lost(format!("another connection has taken device {name}")));
+        if let Some(why) = self.device.has_lost(self) {
+            return Ok(ScsiResult::Lost(why));
         }
         let there = match order.there.as_ref().map(|there| self.device.get_from_depot(there)).transpose() {
             Ok(there) => there.unwrap_or_default(),
@@ -194,11 +276,18 @@ mod tests {
             std::thread::sleep(Duration::from_millis(10));
         };
         let server = vtl::serve(library, &dir.join("sockets")).unwrap();
-        let device = format!("unix:{}", dir.join("sockets/drive0.sock").display());
-        let text = format!(
-            "[cluster]\nlisten = \"127.0.0.1:7430\"\n[[devices]]\nname = \"d0\"\ndevice = \"{device}\"\nnode = [1, 2]\n"
-        );
-        (server, Given::of(&Config { state_dir: dir.to_owned(), ..Config::parse(&text).unwrap() }))
+        let devices = devices(dir, &[("d0", 0, "[1, 2]")]);
+        (server, Given::of(&Config { state_dir: dir.to_owned(), devices, ..Config::default() }))
+    }
+
+    /// What a configuration says: name, drive of the library, for whom.
+    fn devices(dir: &std::path::Path, all: &[(&str, u16, &str)]) -> Vec<DeviceConfig> {
+        let entry = |(name, drive, node): &(&str, u16, &str)| {
+            let at = dir.join(format!("sockets/drive{drive}.sock"));
+            format!("[[devices]]\nname = \"{name}\"\ndevice = \"unix:{}\"\nnode = {node}\n", at.display())
+        };
+        let text: String = all.iter().map(entry).collect();
+        Config::parse(&format!("[cluster]\nlisten = \"127.0.0.1:7430\"\n{text}")).unwrap().devices
     }
 
     fn inquiry() -> ScsiOrder {
@@ -264,6 +353,124 @@ mod tests {
         }
         assert_eq!([given.names(B), given.names(STANDBY)], [["d0"], ["d0"]]);
         assert!(given.open(B, "d1", 0).is_err());
+    }
+
+    /// Why a connection has lost its device.
+    fn lost(held: &Held) -> String {
+        match held.execute(&inquiry()) {
+            Ok(ScsiResult::Lost(why)) => why,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The last character of the serial number of the drive.
+    fn number(held: &Held) -> char {
+        let page = ScsiOrder { cdb: vec![0x12, 1, 0x80, 0, 96, 0], ..inquiry() };
+        let Ok(ScsiResult::Answered { status: 0, data, .. }) = held.execute(&page) else { panic!("no page") };
+        data.last().map_or(' ', |last| char::from(*last))
+    }
+
+    fn filled(given: &Given, who: MemberId, name: &str) -> Filling {
+        let mut filling = given.open_depot(who, (name, 0), (7, 100)).unwrap();
+        filling.answer(wire::DepotCall::Put { at: Some(0), offset: None, bytes: b"bytes".into() }).unwrap();
+        filling
+    }
+
+    fn has_bytes(filling: &mut Filling) -> bool {
+        filling.answer(wire::DepotCall::Get { at: 0, bytes: 5 }).is_ok()
+    }
+
+    #[test]
+    fn another_configuration_counts_at_once_and_what_is_given_as_before_does_not_notice() {
+        let dir = tempfile::tempdir().unwrap();
+        let (_server, given) = given(dir.path());
+        let renew = |all: &[(&str, u16, &str)]| given.renew(&devices(dir.path(), all));
+        let first = given.open(B, "d0", 0).unwrap();
+        let mut depot = filled(&given, B, "d0");
+        assert!(given.open(B, "d1", 0).is_err());
+        renew(&[("d0", 0, "[1, 2]"), ("d1", 1, "1")]);
+        assert!(number(&first) == '0' && has_bytes(&mut depot), "nothing of it has changed");
+        let second = given.open(B, "d1", 0).unwrap();
+        assert_eq!(number(&second), '1');
+        // Each is the other one from now on.
+        renew(&[("d0", 1, "[1, 2]"), ("d1", 0, "1")]);
+        assert!(lost(&first).contains("device d0 is another one from now on"));
+        assert!(lost(&second).contains("device d1 is another one from now on"));
+        assert!(!has_bytes(&mut depot));
+        let (first, second) = (given.open(B, "d0", 0).unwrap(), given.open(B, "d1", 0).unwrap());
+        assert_eq!((number(&first), number(&second)), ('1', '0'));
+        let mut depot = filled(&given, B, "d0");
+        renew(&[("d0", 1, "[1, 2]")]);
+        assert!(lost(&second).contains("device d1 is not given any more"));
+        assert!(given.open(B, "d1", 0).is_err() && given.names(B) == ["d0"]);
+        assert!(number(&first) == '1' && has_bytes(&mut depot), "nothing of it has changed");
+    }
+
+    #[test]
+    fn who_is_named_no_more_loses_it_and_who_still_is_keeps_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let (_server, given) = given(dir.path());
+        let renew = |users| given.renew(&devices(dir.path(), &[("d0", 0, users)]));
+        let (held, mut depot) = (given.open(STANDBY, "d0", 0).unwrap(), filled(&given, STANDBY, "d0"));
+        renew("2");
+        assert!(answered(&held) && has_bytes(&mut depot) && given.names(B).is_empty());
+        renew("1");
+        assert!(lost(&held).contains("is not for node 2 any more"));
+        assert!(!has_bytes(&mut depot) && given.open(STANDBY, "d0", 0).is_err());
+        assert!(answered(&given.open(B, "d0", 0).unwrap()));
+    }
+
+    #[test]
+    fn a_name_that_was_away_is_still_refused_to_whoever_was_taken_over_from() {
+        let dir = tempfile::tempdir().unwrap();
+        let (_server, given) = given(dir.path());
+        given.open(STANDBY, "d0", 2).unwrap();
+        given.renew(&[]);
+        given.renew(&devices(dir.path(), &[("d0", 1, "[1, 2]")]));
+        assert_eq!(given.open(B, "d0", 1).err().unwrap().class, ErrorClass::Denied);
+        assert!(answered(&given.open(STANDBY, "d0", 2).unwrap()));
+    }
+
+    /// A device that is at work until it is told to end.
+    struct AtWork {
+        begun: crossbeam_channel::Sender<()>,
+        end: crossbeam_channel::Receiver<()>,
+    }
+
+    impl Transport for AtWork {
+        fn execute(&mut self, _: &[u8], data: Data<'_>, _: Duration) -> Result<scsi::Reply, TransportError> {
+            self.begun.send(()).unwrap();
+            self.end.recv().unwrap();
+            Ok(scsi::Reply { status: scsi::GOOD, transferred: data.len(), sense: Vec::new() })
+        }
+
+        fn name(&self) -> &str {
+            "at work"
+        }
+    }
+
+    #[test]
+    fn a_command_that_is_at_work_ends_before_its_device_is_given_under_another_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let (_server, given) = given(dir.path());
+        let held = given.open(B, "d0", 0).unwrap();
+        let (begun, begins) = crossbeam_channel::bounded(9);
+        let (end, ends) = crossbeam_channel::bounded(9);
+        *held.device.transport.lock() = Box::new(AtWork { begun, end: ends });
+        let good = |result| matches!(result, Ok(ScsiResult::Answered { status: 0, .. }));
+        std::thread::scope(|scope| {
+            let working = scope.spawn(|| held.execute(&inquiry()));
+            begins.recv().unwrap();
+            given.renew(&devices(dir.path(), &[("d1", 0, "1")]));
+            let next = given.open(B, "d1", 0).unwrap();
+            let next = scope.spawn(move || next.execute(&inquiry()));
+            assert!(begins.recv_timeout(Duration::from_millis(100)).is_err(), "two at once");
+            end.send(()).unwrap();
+            assert!(good(working.join().unwrap()));
+            end.send(()).unwrap();
+            assert!(good(next.join().unwrap()));
+        });
+        assert!(lost(&held).contains("not given any more"));
     }
 
     #[test]

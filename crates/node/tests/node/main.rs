@@ -7,6 +7,7 @@ mod support;
 mod access;
 mod ahead;
 mod alerts;
+mod attached;
 mod changes;
 mod cleaning;
 mod comeback;

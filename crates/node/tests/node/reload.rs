@@ -9,7 +9,7 @@ use wire::{Call, Reloaded, Reply};
 const MB: usize = 1 << 20;
 
 /// Writes the configuration as it was at the start, with changes, to where the node reads it, and has it do so.
-fn reload(bed: &Bed, change: impl FnOnce(&mut Config)) -> Reloaded {
+pub fn reload(bed: &Bed, change: impl FnOnce(&mut Config)) -> Reloaded {
     let mut config = bed.node.config().clone();
     change(&mut config);
     std::fs::write(bed.dir.path().join("config.toml"), toml::to_string(&config).unwrap()).unwrap();

@@ -53,7 +53,7 @@ fn a_drive_of_another_host_is_suspect_until_an_operator_takes_it() {
     bed.call(Call::TakeDrive { drive: DriveNo(0) });
     assert!(bed.drives().iter().all(|d| d.hold == Hold::Held), "{:?}", bed.drives());
     settle(&mut theirs);
-    assert!(conflicts(theirs.rewind()) && conflicts(their_drive(bed.node.virtual_library(), 1).rewind()));
+    assert!(conflicts(theirs.rewind()) && conflicts(their_drive(&bed.node.virtual_library(), 1).rewind()));
     bed.purge("/f");
     assert!(bed.read(ino) == pattern(100_000, 1));
     let library = bed.node.virtual_library().clone();
@@ -119,7 +119,7 @@ fn a_drive_that_another_host_takes_meanwhile_ends_the_work_of_that_drive_only() 
     });
     let ino = bed.write("f", &pattern(100_000, 1));
     assert_eq!(bed.wait(bed.begin(Call::Migrate(bed.one("/f"))).request.id).state, RequestState::Done);
-    let mut theirs = their_drive(bed.node.virtual_library(), 0);
+    let mut theirs = their_drive(&bed.node.virtual_library(), 0);
     settle(&mut theirs);
     theirs.register_key(THEIRS).unwrap();
     let ours = theirs.reservation().unwrap().unwrap().key;

@@ -9,8 +9,9 @@ use wire::{Call, Reloaded};
 /// Have the node read its configuration again
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Taken over at once: new [[targets]] and their domains, [disk] while its path is the same, [tape] but for what drives are opened \
-                  with, [[limits]], [undelete], [reclaim], cluster.move_rate, cluster.scrub_rate, cluster.scrub_every_days, and what is done with \
+    after_help = "Taken over at once: new [[targets]] and their domains, [[devices]], [[libraries]] and drives behind those that are there, another \
+                  device, serial number or path of a drive (when it is opened next), [disk] while its path is the same, [tape] but for what drives are \
+                  opened with, [[limits]], [undelete], [reclaim], cluster.move_rate, cluster.scrub_rate, cluster.scrub_every_days, and what is done with \
                   backups in the same catalog.backup_dir. What else differs is named, and counts from the next start on. \
                   A file that is not valid changes nothing.\n\nExample:\n  thermo reload"
 )]

@@ -1,0 +1,140 @@
+//! What of other `[[libraries]]` counts for a node that runs.
+
+use super::{AttachedDrive, AttachedLibrary};
+use types::DriveNo;
+
+/// The libraries that are in force once `new` ones were read: what of these counts at once, and the rest as it was. Drives are known by their numbers, which stay:
+/// what is new comes behind all that is there, and nothing goes. `is_placed`: whether a drive has its element already, and that cannot be another one any more.
+pub(crate) fn in_force(
+    old: &[AttachedLibrary],
+    new: &[AttachedLibrary],
+    is_placed: &dyn Fn(DriveNo) -> bool,
+) -> Vec<AttachedLibrary> {
+    let mut now = old.to_vec();
+    // Virtual ones until the next start.
+    let Some(last) = now.len().checked_sub(1) else { return now };
+    let (mut first, mut all) = (0, true);
+    for (n, library) in now.iter_mut().enumerate() {
+        let numbers = first..first + library.drives.len() as u16;
+        first = numbers.end;
+        let Some(new) = new.get(n).filter(|new| has_all_of(old, n, new)) else {
+            all = false;
+            continue;
+        };
+        for (no, (drive, new)) in numbers.zip(library.drives.iter_mut().zip(&new.drives)) {
+            let moves = matches!((drive.element, new.element), (Some(a), Some(b)) if a != b);
+            if !moves || !is_placed(DriveNo(no)) {
+                drive.clone_from(new);
+            }
+        }
+    }
+    if all {
+        let known = now[last].drives.len();
+        now[last].drives.extend(new[last].drives.iter().skip(known).cloned());
+        now.extend(new.iter().skip(old.len()).cloned());
+    }
+    now
+}
+
+/// Whether a new library is the one of this number, with a drive in the place of each that it had: the same or one that is new.
+fn has_all_of(old: &[AttachedLibrary], n: usize, new: &AttachedLibrary) -> bool {
+    let library = &old[n];
+    let same = (&library.name, &library.changer, &library.serial) == (&new.name, &new.changer, &new.serial);
+    let places = |drive: &AttachedDrive| {
+        let drives = old
+            .iter()
+            .enumerate()
+            .flat_map(|(n, library)| library.drives.iter().enumerate().map(move |(at, one)| (n, at, one)));
+        drives.filter(|(.., one)| one.is(drive)).map(|(n, at, _)| (n, at)).collect::<Vec<_>>()
+    };
+    same && library.drives.len() <= new.drives.len()
+        && new
+            .drives
+            .iter()
+            .enumerate()
+            .all(|(at, drive)| places(drive).iter().all(|place| *place == (n, at)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Config;
+
+    fn drive(device: &str, serial: &str, element: u16) -> String {
+        format!(
+            "[[libraries.drives]]\ndevice = \"unix:/{device}\"\nserial = \"{serial}\"\nelement = {element}\n"
+        )
+    }
+
+    fn library(name: &str, drives: &[String]) -> String {
+        format!("[[libraries]]\nname = \"{name}\"\nchanger = \"unix:/{name}\"\n{}", drives.concat())
+    }
+
+    fn read(text: &[String]) -> Vec<AttachedLibrary> {
+        Config::parse(&text.concat()).unwrap().libraries
+    }
+
+    fn now(old: &[AttachedLibrary], new: &[AttachedLibrary]) -> Vec<AttachedLibrary> {
+        in_force(old, new, &|_| true)
+    }
+
+    /// Two drives each.
+    fn two() -> [[String; 2]; 2] {
+        [["a", "b"], ["c", "d"]]
+            .map(|names| [(names[0], 1), (names[1], 2)].map(|(name, at)| drive(name, name, at)))
+    }
+
+    #[test]
+    fn what_is_new_counts_behind_what_is_there() {
+        let [a, b] = two();
+        let old = read(&[library("one", &a), library("two", &b)]);
+        let longer = [&b[..], &[drive("e", "e", 3)]].concat();
+        let new =
+            read(&[library("one", &a), library("two", &longer), library("three", &[drive("f", "f", 1)])]);
+        assert_eq!(now(&old, &new), new);
+        // Numbers behind it would be others.
+        let longer = [&a[..], &[drive("e", "e", 3)]].concat();
+        let new = read(&[library("one", &longer), library("two", &b)]);
+        assert_eq!(now(&old, &new), old);
+        assert_eq!(now(&[], &new), [], "virtual ones are used");
+        assert_eq!(now(&old, &[]), old);
+    }
+
+    #[test]
+    fn another_drive_takes_the_place_of_one() {
+        let [a, b] = two();
+        let old = read(&[library("one", &a), library("two", &b)]);
+        let new = read(&[
+            library("one", &[a[0].clone(), drive("b", "x", 2)]),
+            library("two", &[drive("y", "c", 1), b[1].clone()]),
+        ]);
+        assert_eq!(now(&old, &new), new);
+        // Device names that were given to each other's drives.
+        let new = read(&[library("one", &[drive("b", "a", 1), drive("a", "b", 2)]), library("two", &b)]);
+        assert_eq!(now(&old, &new), new);
+        let new = read(&[library("one", &[drive("a", "a", 7), drive("b", "x", 2)]), library("two", &b)]);
+        let expected = read(&[library("one", &[a[0].clone(), drive("b", "x", 2)]), library("two", &b)]);
+        assert_eq!(now(&old, &new), expected, "where cartridges are put for it stays");
+        assert_eq!(in_force(&old, &new, &|_| false), new, "nobody has put any there yet");
+    }
+
+    #[test]
+    fn what_would_give_drives_other_numbers_waits_for_the_next_start() {
+        let [a, b] = two();
+        let old = read(&[library("one", &a), library("two", &b)]);
+        let x = drive("x", "x", 3);
+        let swapped = [a[1].clone(), a[0].clone()];
+        for new in [
+            vec![library("two", &b), library("one", &a)],
+            vec![library("one", &swapped), library("two", &b)],
+            vec![library("one", &[x.clone(), a[0].clone(), a[1].clone()]), library("two", &b)],
+            vec![library("one", &a[1..]), library("two", &[&b[..], &[x.clone()]].concat())],
+            vec![library("one", &a), library("two", &b[..1])],
+            vec![library("one", &a)],
+            vec![library("other", &a), library("two", &b), library("three", &[x])],
+        ] {
+            let new = read(&new);
+            assert_eq!(now(&old, &new), old, "{new:?}");
+        }
+    }
+}
