@@ -128,7 +128,7 @@ mod tests {
             vec![library("two", &b), library("one", &a)],
             vec![library("one", &swapped), library("two", &b)],
             vec![library("one", &[x.clone(), a[0].clone(), a[1].clone()]), library("two", &b)],
-            vec![library("one", &a[1..]), library("two", &[&b[..], &[x.clone()]].concat())],
+            vec![library("one", &a[1..]), library("two", &[&b[..], std::slice::from_ref(&x)].concat())],
             vec![library("one", &a), library("two", &b[..1])],
             vec![library("one", &a)],
             vec![library("other", &a), library("two", &b), library("three", &[x])],
