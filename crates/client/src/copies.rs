@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 use stripe::{StripeError, Striped, Ways, generation_of, layout_of, redundancy};
-use types::Ino;
+use types::{Ino, ObjectId};
 use wire::CopiesLayout;
 
 /// A file of which the node has written so much (bytes) is asked a right for.
@@ -25,6 +25,9 @@ const MUCH: u64 = 1 << 20;
 const SOON: Duration = Duration::from_millis(500);
 /// Where there is none the node is asked again so much later.
 const AGAIN: Duration = Duration::from_secs(2);
+
+/// Then it is asked for less and less often, up to so many times in a row.
+const REFUSALS: u32 = 3;
 
 /// What is known of the right to write all copies of a file.
 #[derive(Default)]
@@ -37,8 +40,13 @@ pub(crate) struct Copies {
     order: Order,
     /// Copies may differ, and the node could not be told.
     untold: AtomicBool,
+    settling: Mutex<()>,
     /// Rights that are being ended: until they are there is no other one.
     ending: AtomicU32,
+    /// The last right that failed: what was written with it may come late, so nothing is written with another one of its generation.
+    spent: Mutex<Option<Generation>>,
+    /// Times in a row that there was none.
+    refusals: AtomicU32,
 }
 
 /// What became of a write to all copies.
@@ -63,13 +71,20 @@ enum State {
 /// A right to write all copies.
 struct Right {
     striped: Striped,
-    /// Of all capabilities: it is raised when a right is ended.
-    generation: u64,
+    generation: Generation,
     term: Mutex<Term>,
     /// Nothing is written with it any more.
     dead: AtomicBool,
     /// It is being asked for again.
     renewing: AtomicBool,
+}
+
+/// Of all capabilities of a right: it is raised when that is ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Generation {
+    /// The first object of the file, which has others with another layout.
+    object: Option<ObjectId>,
+    number: u64,
 }
 
 #[derive(Clone, Copy)]
@@ -94,7 +109,7 @@ impl Right {
 
     /// Goes on for longer. False: it has ended before that was answered, or was ended meanwhile.
     fn goes_on(&self, ways: &Ways, found: &CopiesLayout, asked: Duration) -> Result<bool, String> {
-        let renewed = ways.renewal(&self.striped, self.generation, &found.lent.parts)?;
+        let renewed = ways.renewal(&self.striped, self.generation.number, &found.lent.parts)?;
         let Some(renewed) = renewed.filter(|_| self.is_good()) else { return Ok(false) };
         renewed.begin();
         *self.term.lock() = Term::of(found, asked);
@@ -105,9 +120,10 @@ impl Right {
 /// Keeps what goes to the copies apart from what goes through the node.
 #[derive(Default)]
 pub(crate) struct Order {
-    /// Passed shared by who writes to the copies. Held alone by who writes through the node once somebody has had a right, and shared until then.
+    /// Passed shared by who writes to the copies. Held alone by who writes through the node once somebody has had a right, and shared until then, and again when
+    /// there was none when it was asked for.
     gate: RwLock<()>,
-    /// Somebody has had a right. Changes with the gate held alone.
+    /// Somebody has a right, or had one. Changes with the gate held alone.
     had: AtomicBool,
 }
 
@@ -134,9 +150,9 @@ impl Order {
         self.gate.try_write_for(SOON)
     }
 
-    /// A right was got, or was there. The caller has waited ([`Self::alone`]).
-    fn begin(&self, _alone: &RwLockWriteGuard<'_, ()>) {
-        self.had.store(true, Ordering::Release);
+    /// Whether somebody has a right from now on. The caller has waited ([`Self::alone`]).
+    fn change(&self, has: bool, _alone: &RwLockWriteGuard<'_, ()>) {
+        self.had.store(has, Ordering::Release);
     }
 
     /// Waits until nothing goes through the node.
@@ -156,9 +172,10 @@ impl Copies {
         self.order.serve()
     }
 
-    /// Whether there is a right now.
+    /// Whether there is a right now, and none is being asked for.
     pub(crate) fn has_right(&self) -> bool {
-        matches!(&*self.state.lock(), State::Right(right) if right.is_good())
+        let state = self.state.try_lock();
+        state.is_some_and(|state| matches!(&*state, State::Right(right) if right.is_good()))
     }
 
     /// Whether the node knows all that it has to know before anybody else writes the file.
@@ -173,6 +190,12 @@ impl Copies {
         if matches!(&*state, State::Right(current) if Arc::ptr_eq(current, right)) {
             *state = then;
         }
+    }
+
+    /// The node has said that there is none: somebody else may have the file open for long.
+    fn refused(&self) -> State {
+        let before = self.refusals.fetch_add(1, Ordering::Relaxed);
+        State::Served(now() + pause(before.saturating_add(1).min(REFUSALS)))
     }
 
     fn failed(&self) -> State {
@@ -242,9 +265,15 @@ pub(crate) fn write<W: Writer>(writer: &W, offset: u64, data: &[u8]) -> Result<W
         }
         Ok(whole && failed.is_none())
     });
+    let beyond = matches!(failed, Some(StripeError::Beyond(_)));
+    if !whole || (failed.is_some() && !beyond) {
+        // Before anybody who waits for this may ask for another one.
+        *copies.spent.lock() = Some(right.generation);
+        copies.drop_right(&right, copies.failed());
+    }
     drop(entered);
     match failed {
-        None if !whole => give_up(writer, &right).map(|()| Wrote::Some),
+        None if !whole => give_up(writer).map(|()| Wrote::Some),
         None => {
             copies.failures.store(0, Ordering::Relaxed);
             written.map(|_| Wrote::All)
@@ -259,16 +288,15 @@ pub(crate) fn write<W: Writer>(writer: &W, offset: u64, data: &[u8]) -> Result<W
                 "inode {}: not all of its copies were written: {e}; the node writes",
                 writer.ino()
             );
-            give_up(writer, &right).map(|()| Wrote::Some)
+            give_up(writer).map(|()| Wrote::Some)
         }
     }
 }
 
 /// Not all copies took what was written with a right: it is ended before anything else is written.
-fn give_up<W: Writer>(writer: &W, right: &Arc<Right>) -> Result<(), W::Error> {
+fn give_up<W: Writer>(writer: &W) -> Result<(), W::Error> {
     let copies = writer.copies();
     copies.ending.fetch_add(1, Ordering::AcqRel);
-    copies.drop_right(right, copies.failed());
     let ended = end(writer, false);
     copies.ending.fetch_sub(1, Ordering::AcqRel);
     ended
@@ -285,7 +313,18 @@ pub(crate) fn end<W: Writer>(writer: &W, differ: bool) -> Result<(), W::Error> {
 
 /// If copies may differ, the node knows that.
 pub(crate) fn settle<W: Writer>(writer: &W) -> Result<(), W::Error> {
-    if writer.copies().untold.swap(false, Ordering::AcqRel) { end(writer, true) } else { Ok(()) }
+    let copies = writer.copies();
+    if copies.is_settled() {
+        return Ok(());
+    }
+    // One after the other: who comes meanwhile is told the same.
+    let _one = copies.settling.lock();
+    if copies.is_settled() {
+        return Ok(());
+    }
+    writer.end(true)?;
+    copies.untold.store(false, Ordering::Release);
+    Ok(())
 }
 
 /// The right that there is; if there is none, and it is time to, the node is asked for one.
@@ -317,15 +356,16 @@ fn right_now<W: Writer>(writer: &W) -> Option<Arc<Right>> {
     old.iter().for_each(|old| old.dead.store(true, Ordering::Release));
     let (next, right) = match got.map(|got| got.map(Arc::new)) {
         Ok(Some(right)) => (State::Right(right.clone()), Some(right)),
-        Ok(None) => (State::Served(now() + AGAIN), None),
+        Ok(None) => (copies.refused(), None),
         Err(e) => {
             tracing::debug!("inode {}: there is no right to write its copies: {e}", writer.ino());
             (copies.failed(), None)
         }
     };
-    if right.is_some() || old.is_some() {
-        copies.order.begin(&alone);
+    if right.is_some() {
+        copies.refusals.store(0, Ordering::Relaxed);
     }
+    copies.order.change(right.is_some(), &alone);
     *state = next;
     right
 }
@@ -351,7 +391,11 @@ fn begin<W: Writer>(
     (asked, length): (Duration, Asked),
 ) -> Result<Right, String> {
     let parts = &found.lent.parts;
-    let generation = generation_of(parts)?;
+    let object = parts.first().map(|part| part.access.object);
+    let generation = Generation { object, number: generation_of(parts)? };
+    if *writer.copies().spent.lock() == Some(generation) {
+        return Err("the one before, which failed, has not been ended yet".into());
+    }
     let ways = writer.ways().columns(parts.iter().map(|part| &part.access))?;
     let layout = layout_of(parts.iter().map(|part| (&part.access, redundancy(part))));
     let striped = Striped::open_with(layout, ways, None).map_err(|e| e.to_string())?;
@@ -371,7 +415,7 @@ mod tests {
         let among = [order.serve(), order.serve()];
         assert!(among.iter().all(|served| matches!(served, Served::Among(_))));
         drop(among);
-        order.begin(&order.alone().unwrap());
+        order.change(true, &order.alone().unwrap());
         let (tell, told) = channel();
         std::thread::scope(|scope| {
             let both = [order.enter(), order.enter()];
@@ -385,5 +429,9 @@ mod tests {
             served.join().unwrap();
         });
         drop(order.enter());
+        order.change(false, &order.alone().unwrap());
+        let among = [order.serve(), order.serve()];
+        assert!(among.iter().all(|served| matches!(served, Served::Among(_))));
+        assert!(order.alone().is_none(), "something goes through the node");
     }
 }

@@ -40,10 +40,11 @@ struct Piece {
 }
 
 impl State {
-    /// Whether a piece has to wait: for one before it that has some of the same bytes, or for room.
+    /// Whether a piece has to wait: for one before it that is not sent or has some of the same bytes, or for room.
     fn waits(&self, number: u64, range: &Range<u64>, most: usize) -> bool {
         let touches = |other: &Piece| other.range.start < range.end && range.start < other.range.end;
-        let held = self.under_way.iter().any(|other| other.number < number && touches(other));
+        let before = |other: &Piece| other.number < number;
+        let held = self.under_way.iter().any(|other| before(other) && (!other.sent || touches(other)));
         let sent = self.under_way.iter().filter(|other| other.sent);
         let bytes: u64 = sent.map(|other| other.range.end - other.range.start).sum();
         held || (bytes > 0 && bytes + (range.end - range.start) > most as u64)
@@ -131,6 +132,7 @@ impl Behind {
             self.shared.done.wait(state);
         }
         state.under_way.iter_mut().filter(|piece| piece.number == number).for_each(|piece| piece.sent = true);
+        self.shared.done.notify_all();
         let shared = self.shared.clone();
         let submitted = ports.submit(Box::new(move |port| {
             let written = port.write(offset, &bytes);

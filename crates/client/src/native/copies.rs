@@ -2,6 +2,7 @@
 
 use super::Done;
 use super::lanes::{Held, Lanes};
+use super::names::reason;
 use super::port::write_served;
 use super::told::Told;
 use crate::ClientError;
@@ -11,7 +12,7 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
 use stripe::Ways;
-use types::Ino;
+use types::{FsError, Ino};
 use wire::{CopiesLayout, FileCall};
 
 /// How many files a session has open for writing, by inode. Two of one inode would be two writers: neither gets a right of its own then.
@@ -145,7 +146,11 @@ impl Writer for Arc<Alone> {
     fn ask(&self) -> Result<Option<CopiesLayout>, String> {
         let Told { lanes, held, .. } = &self.told;
         match lanes.writers.are_one(self.ino) {
-            true => lanes.call(held, FileCall::LayoutCopies).map_err(|e| e.to_string()),
+            true => match lanes.call(held, FileCall::LayoutCopies) {
+                // It is open no longer, and nothing that it had counts.
+                Err(e) if matches!(reason(&e), Some(FsError::Stale | FsError::BadHandle)) => Ok(None),
+                answered => answered.map_err(|e| e.to_string()),
+            },
             false => Ok(None),
         }
     }

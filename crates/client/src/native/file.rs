@@ -391,8 +391,11 @@ impl File {
         // Also what was begun and not waited for is told.
         let written = if self.object.is_some() { Ok(()) } else { self.behind.flush(&self.ports) };
         let flushed = written.and(self.ports.close()).and(self.told());
-        let unsettled = self.alone.as_ref().is_some_and(|alone| !alone.is_settled());
-        self.counted.iter_mut().filter(|_| unsettled).for_each(Counted::stays);
+        if self.alone.as_ref().is_some_and(|alone| !alone.is_settled()) {
+            // It stays open at the node, which sees with the end of the session that copies may differ.
+            self.counted.iter_mut().for_each(Counted::stays);
+            return flushed;
+        }
         flushed.and(self.lanes.release(&self.held))
     }
 

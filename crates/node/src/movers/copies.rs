@@ -1,4 +1,4 @@
-//! Rights to write all copies of a file at their targets, or its rows and log, for the only host that has it open for writing: so its bytes do not pass through the node.
+//! Rights to write all copies of a file at their targets, or its rows and log, for the only host or program that has it open for writing: so its bytes do not pass through the node.
 //!
 //! They are lent ([`super::lent`]): whatever is to change at the targets by other hands ends them first, and they end by themselves in seconds. Whoever has one writes the
 //! same to every copy before he answers his program. Where that fails he has the right ended ([`Node::copies_end`]) and writes through the node, which decides
@@ -27,12 +27,12 @@ const AGAIN: Duration = Duration::from_secs(1);
 
 impl Node {
     /// Lets the holder of a handle write all copies of a file at their targets, if nobody else has it open for writing: `writers` says whether so many handles are all
-    /// his. None: the bytes go through the node.
+    /// his, and `trusted` whether he may write what the node reads to know a file (journals). None: the bytes go through the node.
     pub(crate) fn layout_copies(
         &self,
         handle: Handle,
         grantee: Grantee,
-        (writers, may_read): (&dyn Fn(Ino, u32) -> bool, bool),
+        (writers, trusted): (&dyn Fn(Ino, u32) -> bool, bool),
     ) -> FsResult<Option<CopiesLayout>> {
         let file = self.open.handle(handle).filter(|file| file.flags.write).ok_or(FsError::BadHandle)?;
         let backing = file.inode.state.lock().backing.clone();
@@ -42,7 +42,7 @@ impl Node {
         let rights = match far.striped().is_coded() {
             false => Rights::WRITE,
             // What is in a row is read to compute its parity.
-            true if file.flags.read || may_read => Rights::READ.and(Rights::WRITE),
+            true if trusted => Rights::READ.and(Rights::WRITE),
             true => return Ok(None),
         };
         let (issued, down) = (crate::now(), self.movers.down());

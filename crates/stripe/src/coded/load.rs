@@ -63,7 +63,7 @@ impl Striped {
         if loaded.copies.is_empty() {
             return Err(last.unwrap_or(StripeError::Columns { component: number, wanted: 1, found: 0 }));
         }
-        self.load_logs(number, &mut loaded)?;
+        self.load_logs(number, coded, &mut loaded)?;
         self.load_redo(number, coded, &mut loaded)?;
         loaded.view.length = self.sealed_length(number, coded, &loaded.copies)?;
         let logged = loaded.view.old.end().max(loaded.view.new.end());
@@ -71,13 +71,22 @@ impl Striped {
         Ok(loaded)
     }
 
-    fn load_logs(&self, number: usize, loaded: &mut Loaded) -> Result<()> {
+    /// Of a record of what is not there.
+    pub(super) fn no_such_place(&self, journal: &Place) -> StripeError {
+        let what = "has a record of bytes that the file cannot have";
+        StripeError::Journal { target: self.target(journal.component, journal.column), what }
+    }
+
+    fn load_logs(&self, number: usize, coded: &Coded, loaded: &mut Loaded) -> Result<()> {
         let Head { epoch, folded, .. } = loaded.head;
         for live in (folded + 1..=epoch).rev().take(2) {
             let at = HALVES[(live % 2) as usize];
             let scanned = self.scan_best(number, loaded, at..at + HALF, &|_, record| record.epoch == live)?;
             let view = if live == epoch { &mut loaded.view.new } else { &mut loaded.view.old };
             for record in scanned.records.into_iter().filter(|record| record.kind == Kind::Data) {
+                if !coded.shape.has(record.at, record.bytes.len() as u64) {
+                    return Err(self.no_such_place(&loaded.copies[0].0));
+                }
                 view.insert(record.at, record.bytes);
             }
             loaded.end = if live == epoch { scanned.raw.len() as u64 } else { loaded.end };
@@ -98,6 +107,9 @@ impl Striped {
         loaded.turn = scanned.records.first().map_or(least, |record| record.epoch + 1);
         for record in scanned.records {
             let Some(length) = record.bytes.len().checked_sub(shape.seal_len()) else { continue };
+            if !shape.has_cells(record.at, record.within, (length / shape.m) as u64) {
+                return Err(self.no_such_place(&loaded.copies[0].0));
+            }
             let (seal, parity) = record.bytes.split_at(shape.seal_len());
             let redo = loaded.view.redo.entry(record.at);
             let redo = redo.or_insert_with(|| Redo { seal: Seal::empty(shape), parity: Default::default() });

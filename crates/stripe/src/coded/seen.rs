@@ -134,6 +134,9 @@ impl Striped {
             if at >= seen.mark.end {
                 seen.mark.end = end;
                 if record.kind == Kind::Data {
+                    if !coded.shape.has(record.at, record.bytes.len() as u64) {
+                        return Err(self.no_such_place(&mark.journal));
+                    }
                     seen.view.new.insert(record.at, record.bytes);
                 }
             }

@@ -61,6 +61,17 @@ impl Shape {
         (offset - self.range.start) / self.row_bytes()
     }
 
+    /// Whether bytes of the file lie in this part of it.
+    pub(crate) fn has(&self, at: u64, length: u64) -> bool {
+        at >= self.range.start && at.checked_add(length).is_some_and(|end| end <= self.range.end)
+    }
+
+    /// Whether there may be such a row, and bytes from one on within each of its units.
+    pub(crate) fn has_cells(&self, row: u64, within: u64, length: u64) -> bool {
+        let ends = within.checked_add(length).is_some_and(|end| end <= self.unit as u64);
+        ends && row < self.rows(u64::MAX)
+    }
+
     /// Where a row begins in the file.
     pub(crate) fn row_start(&self, row: u64) -> u64 {
         self.range.start + row * self.row_bytes()
@@ -148,5 +159,34 @@ impl Seal {
             .chunks(CELL)
             .enumerate()
             .all(|(n, cell)| self.0[Self::at(shape, place, first + n)] == sum::part(0, cell).to_le_bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use layout::Redundancy;
+
+    #[test]
+    fn records_of_what_a_file_cannot_have_are_known() {
+        let component = |range| Component {
+            range,
+            unit_bytes: 4096,
+            redundancy: Redundancy::Coded { data: 2, parity: 1 },
+            base: types::ObjectId(1),
+            targets: Vec::new(),
+        };
+        let shape = Shape::new(&component(8192..u64::MAX), 2, 1).unwrap();
+        assert!(shape.has(8192, 10) && shape.has(u64::MAX - 10, 10));
+        for (at, length) in [(8191, 10), (0, 1), (u64::MAX - 5, 10), (u64::MAX, 1)] {
+            assert!(!shape.has(at, length), "{at}, {length}");
+        }
+        assert!(shape.has_cells(0, 0, 4096) && shape.has_cells(7, 4000, 96) && shape.has_cells(7, 0, 0));
+        for (row, within, length) in [(0, 1, 4096), (0, u64::MAX, 2), (u64::MAX, 0, 1), (1 << 51, 0, 1)] {
+            assert!(!shape.has_cells(row, within, length), "{row}, {within}, {length}");
+        }
+        let short = Shape::new(&component(0..20_000), 2, 1).unwrap();
+        assert!(short.has(19_999, 1) && !short.has(19_999, 2));
+        assert!(short.has_cells(2, 0, 4096) && !short.has_cells(3, 0, 1));
     }
 }
