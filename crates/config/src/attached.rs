@@ -66,6 +66,11 @@ impl AttachedDrive {
         }
     }
 
+    /// Whether both cannot be in use at once: it is the same drive, or at the same address.
+    pub fn meets(&self, other: &Self) -> bool {
+        self.is(other) || self.device == other.device
+    }
+
     /// Name of its data path.
     pub fn data_path(&self) -> String {
         self.path.clone().unwrap_or_else(|| self.device.0.data_path())

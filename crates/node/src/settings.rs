@@ -2,8 +2,8 @@
 
 use crate::Config;
 use crate::Node;
-use crate::attached::{changing, in_force, replace};
-use crate::config::{TapeConfig, TargetConfig};
+use crate::attached::{AttachedDrive, changing, in_force, meet_used, replace};
+use crate::config::{DeviceConfig, TapeConfig, TargetConfig};
 use crate::error::failure;
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
@@ -112,7 +112,7 @@ impl Node {
         let old = self.settings();
         // A move of the catalogue writes that itself, and it is in force then.
         new.catalog.engine.clone_from(&old.catalog.engine);
-        let now = merged(&old, &new, &|drive| self.has_placed(drive));
+        let now = merged(&old, &new, &|drive| self.has_placed(drive), &self.hardware.used());
         let together =
             |e| format!("what of it counts now does not go with what counts from the next start on: {e}");
         now.validate().map_err(|e| in_file(file, &together(e)))?;
@@ -148,8 +148,13 @@ fn in_file(file: &Path, problem: &str) -> Failure {
     failure(ErrorClass::Invalid, format!("configuration {}: {problem}", file.display()))
 }
 
-/// A configuration with what of a new one is taken over while the node runs. `is_placed`: see [`in_force`].
-fn merged(old: &Config, new: &Config, is_placed: &dyn Fn(DriveNo) -> bool) -> Config {
+/// A configuration with what of a new one is taken over while the node runs. `is_placed`: see [`in_force`]; `used`: the drives as they are used.
+fn merged(
+    old: &Config,
+    new: &Config,
+    is_placed: &dyn Fn(DriveNo) -> bool,
+    used: &[(DriveNo, AttachedDrive)],
+) -> Config {
     let mut now = old.clone();
     now.cluster.move_rate = new.cluster.move_rate;
     now.cluster.scrub_rate = new.cluster.scrub_rate;
@@ -183,8 +188,12 @@ fn merged(old: &Config, new: &Config, is_placed: &dyn Fn(DriveNo) -> bool) -> Co
         now.targets = new.targets.iter().cloned().chain(gone).collect();
     }
     let without = now.clone();
-    now.libraries = in_force(&old.libraries, &new.libraries, is_placed);
-    if old.cluster.listen.is_some() {
+    let libraries = in_force(&old.libraries, &new.libraries, is_placed);
+    if !meet_used(&libraries, used) {
+        now.libraries = libraries;
+    }
+    let is_used = |given: &DeviceConfig| used.iter().any(|(_, drive)| drive.device == given.device);
+    if old.cluster.listen.is_some() && !new.devices.iter().any(is_used) {
         now.devices.clone_from(&new.devices);
     }
     // A device may come to where only the next start takes another one away.
@@ -251,7 +260,7 @@ mod tests {
             "[cluster]\ndata_listen = \"192.0.2.1:7432\"\nmove_rate = \"5 MB\"\n[undelete]\nkeep_days = 3\n[tape]\nindex_every = \"3 GiB\"\nblock_size = \"1 MiB\"\n\
              [[targets]]\npath = \"/t2\"\ndomain = \"room 2\"",
         );
-        let now = merged(&old, &new, &|_| true);
+        let now = merged(&old, &new, &|_| true, &[]);
         assert_eq!(
             differences(&old, &now),
             ["cluster.move_rate", "tape.index_every", "targets", "undelete.keep_days"]
@@ -266,18 +275,18 @@ mod tests {
         let new = config(
             "[disk]\npath = \"/c\"\ncapacity = \"1 GB\"\n[catalog]\nbackup_dir = \"/b\"\nbackup_keep = 2",
         );
-        assert_eq!(differences(&old, &merged(&old, &new, &|_| true)), ["catalog.backup_keep"]);
+        assert_eq!(differences(&old, &merged(&old, &new, &|_| true, &[])), ["catalog.backup_keep"]);
         let none = config("");
         assert_eq!(
             differences(
                 &none,
-                &merged(&none, &config("[catalog]\nbackup_dir = \"/b\"\nbackup_keep = 2"), &|_| true)
+                &merged(&none, &config("[catalog]\nbackup_dir = \"/b\"\nbackup_keep = 2"), &|_| true, &[])
             ),
             [""; 0]
         );
         let new = config("[cluster]\ndata_listen = \"192.0.2.1:7432\"\n[[targets]]\npath = \"/t2\"");
         // Without an address where bytes are moved nothing would come of a target.
-        let none = merged(&config(""), &new, &|_| true);
+        let none = merged(&config(""), &new, &|_| true, &[]);
         assert!(none.targets.is_empty());
     }
 
@@ -292,9 +301,13 @@ mod tests {
             format!("[[libraries]]\nname = \"{name}\"\nchanger = \"unix:/{name}\"\n{drives}")
         };
         let old = config(&[listen, &device("x"), &library("a", &["1", "2"])].concat());
+        let used = |config: &Config| -> Vec<_> {
+            (0..).map(DriveNo).zip(config.libraries.iter().flat_map(|one| one.drives.clone())).collect()
+        };
+        let in_use = used(&old);
         let told = |old: &Config, new: &[&str]| {
             let new = config(&new.concat());
-            let now = merged(old, &new, &|_| true);
+            let now = merged(old, &new, &|_| true, &in_use);
             (differences(old, &now), differences(&now, &new))
         };
         let names = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
@@ -310,6 +323,14 @@ mod tests {
         // Drive 2 is given to another node, once the library has let go of it.
         let both = names(&["devices", "libraries"]);
         assert_eq!(told(&old, &[listen, &device("2"), &library("a", &["1"])]), (names(&[]), both));
+        // Another one comes in its place, and it is at work until that one is opened.
+        let (new, first) = ([listen, &device("2"), &library("a", &["1", "5"])], names(&["libraries"]));
+        assert_eq!(told(&old, &new), (first, names(&["devices"])));
+        let replaced = config(&[listen, &device("x"), &library("a", &["1", "5"])].concat());
+        assert_eq!(told(&replaced, &new), (names(&[]), names(&["devices"])));
+        let now = merged(&replaced, &config(&new.concat()), &|_| true, &used(&replaced));
+        assert_eq!(now.devices.len(), 1);
+        assert_eq!(differences(&replaced, &now), ["devices"]);
         // Nobody could call for a device.
         let alone = config(&library("a", &["1", "2"]));
         let (taken, later) = told(&alone, &[listen, &device("x"), &library("a", &["1", "5"])]);

@@ -31,6 +31,10 @@ pub struct Changer {
     sleeper: Sleeper,
     product: String,
     changed: bool,
+    /// That it must have, if one.
+    serial: Option<String>,
+    /// It did not answer since it said who it is.
+    lost: bool,
     key: Option<u64>,
     claim: Claim,
 }
@@ -46,6 +50,8 @@ impl Changer {
             sleeper,
             product: String::new(),
             changed: false,
+            serial: None,
+            lost: false,
             key: None,
             claim: Claim::None,
         };
@@ -74,10 +80,17 @@ impl Changer {
     /// It has another one, or does not answer.
     pub fn insist(mut self, serial: Option<&str>) -> Result<Self> {
         if let Some(wanted) = serial {
-            let has = self.attempt("asking the library for its serial number", |smc| smc.unit_serial())?;
-            crate::discover::insist(self.smc.name(), &has, wanted)?;
+            self.serial = Some(wanted.to_owned());
+            self.insist_again()?;
         }
         Ok(self)
+    }
+
+    /// Whoever answers must be who it was.
+    fn insist_again(&mut self) -> Result<()> {
+        let Some(wanted) = self.serial.clone() else { return Ok(()) };
+        let has = self.attempt("asking the library for its serial number", |smc| smc.unit_serial())?;
+        crate::discover::insist(self.smc.name(), &has, &wanted)
     }
 
     /// Makes sure that no other host uses the robot, now and whenever it was reset; `force` takes it from whoever does.
@@ -185,9 +198,8 @@ impl Changer {
     /// As [`Changer::inventory`].
     pub fn drives(&mut self) -> Result<Vec<(u16, String)>> {
         self.smc_ready()?;
-        let stale = self.changed;
-        let drives = self.elements()?.into_iter().filter(|e| e.kind == ElementType::DataTransfer);
-        self.changed |= stale;
+        let elements = self.attempt("asking for the drives", |smc| smc.read_all_elements())?;
+        let drives = elements.into_iter().filter(|e| e.kind == ElementType::DataTransfer);
         Ok(drives.filter_map(|e| Some((e.address, e.device?))).collect())
     }
 
@@ -202,8 +214,10 @@ impl Changer {
 
     fn elements(&mut self) -> Result<Vec<Element>> {
         self.smc_ready()?;
-        self.changed = false;
-        self.attempt("taking the inventory", |smc| smc.read_all_elements())
+        let stale = std::mem::take(&mut self.changed);
+        let elements = self.attempt("taking the inventory", |smc| smc.read_all_elements());
+        self.changed |= stale && elements.is_err();
+        elements
     }
 
     /// Moves the cartridge in element `from` to element `to`. The cartridge in a drive must be unloaded before. Nothing is moved
@@ -239,6 +253,10 @@ impl Changer {
     /// Takes pending unit attentions before a command that moves things, so that the inventory is known to be stale.
     fn smc_ready(&mut self) -> Result<()> {
         self.attempt("asking whether the library is ready", |smc| smc.test_unit_ready())?;
+        if self.lost {
+            self.insist_again()?;
+            self.lost = false;
+        }
         if self.key.is_some() && self.claim == Claim::None {
             self.claim_again(false)?;
         }
@@ -267,6 +285,8 @@ impl Changer {
                 if matches!(error, ScsiError::Status { status: 0x18, .. }) {
                     self.claim = Claim::None;
                 }
+                // Another one may answer next.
+                self.lost |= matches!(error, ScsiError::Transport(_));
                 return Err(self.failed(doing, error));
             };
             match classify(sense, Device::Library) {

@@ -20,7 +20,7 @@ pub struct Entries {
 
 struct Entry {
     now: AttachedDrive,
-    /// With what it was opened last, or was to be.
+    /// With what it was opened last.
     used: Option<AttachedDrive>,
 }
 
@@ -74,24 +74,25 @@ impl Entries {
         if now != place.drive {
             place.takes(&now)?;
         }
-        self.begin_with(n, &now)?;
-        Drive::open(self.way(&now.device), sleeper())?.insist(now.serial.as_deref())
+        self.is_free(n, &now)?;
+        let drive = Drive::open(self.way(&now.device), sleeper())?.insist(now.serial.as_deref())?;
+        if let Some(entry) = self.all.write().get_mut(n) {
+            entry.used = Some(now);
+        }
+        Ok(drive)
     }
 
-    /// From now on one of them is used so, unless another one was that drive before and has not been opened anew since: it may be at work.
-    fn begin_with(&self, n: usize, now: &AttachedDrive) -> Result<(), TapeError> {
-        let mut all = self.all.write();
-        let uses =
-            |(m, entry): (usize, &Entry)| m != n && entry.used.as_ref().is_some_and(|used| used.is(now));
+    /// An error if another one was that drive, or was there, before and has not been opened anew since: it may be at work.
+    fn is_free(&self, n: usize, now: &AttachedDrive) -> Result<(), TapeError> {
+        let all = self.all.read();
+        let meets = |used: &AttachedDrive| used.meets(now);
+        let uses = |(m, entry): (usize, &Entry)| m != n && entry.used.as_ref().is_some_and(meets);
         if all.iter().enumerate().any(uses) {
             let why = format!(
                 "drive {} is still in use as another one of its library: `thermo drive down` and `thermo drive up` for that one first",
                 now.device.0
             );
             return Err(misplaced(why));
-        }
-        if let Some(entry) = all.get_mut(n) {
-            entry.used = Some(now.clone());
         }
         Ok(())
     }

@@ -58,6 +58,16 @@ impl Libraries {
         Self(RwLock::new(Known { hardware, paths }))
     }
 
+    /// All attached drives as they are used, whatever the configuration says by now.
+    pub fn used(&self) -> Vec<(DriveNo, AttachedDrive)> {
+        let Known { hardware, .. } = &*self.0.read();
+        let drives = hardware.iter().flat_map(|one| match &**one {
+            Hardware::Attached { drives, .. } => (0..drives.count()).map(|n| drives.used(n)).collect(),
+            _ => vec![None; one.count().into()],
+        });
+        (0..).map(DriveNo).zip(drives).filter_map(|(no, drive)| Some((no, drive?))).collect()
+    }
+
     /// From now on the configuration says this of them, and may have more: their numbers. Virtual ones stay as they are.
     pub fn renew(&self, config: &[AttachedLibrary], state: &Path) -> Vec<LibraryNo> {
         let Known { hardware, paths } = &mut *self.0.write();

@@ -348,6 +348,11 @@ pub fn came_back(node: &Arc<Node>, workers: &Workers, stock: Stock) {
 
 /// Enters drives that a library in use did not have before.
 fn enter_more(node: &Node, stock: Stock) -> Vec<Station> {
+    // From a look at a library that was out of use then, and has come back by another one: whoever watches its door looks again.
+    let same = |robot: &Arc<Mutex<Changer>>| Arc::ptr_eq(robot, &stock.robot);
+    if !node.archive.robots.lock().get(&stock.library).is_some_and(same) {
+        return Vec::new();
+    }
     let mut state = node.archive.state.lock();
     let new = stock.drives.into_iter().filter(|(slot, _)| !state.drives.contains_key(&slot.no)).collect();
     let stations = enter_drives(node, &mut state, new);

@@ -243,6 +243,8 @@ impl Worker {
         // An order to take devices is for each of them once, also for one that could not be reached when it was given.
         let force = preempt || self.node.config.preempt && !self.progress.was_held();
         let result = open().and_then(|mut fresh| {
+            // It may have been another one, or elsewhere.
+            *drive = None;
             fresh.claim(force)?;
             fresh.probe()?;
             if let Some(to) = to {

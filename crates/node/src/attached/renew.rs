@@ -36,6 +36,12 @@ pub(crate) fn in_force(
     now
 }
 
+/// Whether one of these would be opened as a drive, or where a drive is, that another one is used as until it is opened anew.
+pub(crate) fn meet_used(libraries: &[AttachedLibrary], used: &[(DriveNo, AttachedDrive)]) -> bool {
+    let mut all = (0..).map(DriveNo).zip(libraries.iter().flat_map(|library| &library.drives));
+    all.any(|(no, drive)| used.iter().any(|(other, used)| *other != no && used.meets(drive)))
+}
+
 /// Whether a new library is the one of this number, with a drive in the place of each that it had: the same or one that is new.
 fn has_all_of(old: &[AttachedLibrary], n: usize, new: &AttachedLibrary) -> bool {
     let library = &old[n];
@@ -116,6 +122,26 @@ mod tests {
         let expected = read(&[library("one", &[a[0].clone(), drive("b", "x", 2)]), library("two", &b)]);
         assert_eq!(now(&old, &new), expected, "where cartridges are put for it stays");
         assert_eq!(in_force(&old, &new, &|_| false), new, "nobody has put any there yet");
+    }
+
+    #[test]
+    fn nothing_is_opened_where_another_drive_is_at_work() {
+        let [a, b] = two();
+        let old = read(&[library("one", &a), library("two", &b)]);
+        let used: Vec<_> = (0..).map(DriveNo).zip(old.iter().flat_map(|one| one.drives.clone())).collect();
+        assert!(!meet_used(&old, &used));
+        let one = |at: &str, serial: &str| read(&[library("new", &[drive(at, serial, 2)])]);
+        let replaced = |at: &str, serial: &str| {
+            let mut libraries = old.clone();
+            libraries[0].drives[1] = one(at, serial)[0].drives[0].clone();
+            libraries
+        };
+        assert!(!meet_used(&replaced("x", "x"), &used) && !meet_used(&replaced("b", "x"), &used));
+        assert!(meet_used(&replaced("a", "x"), &used) && meet_used(&replaced("x", "c"), &used));
+        // It was replaced, and is still used as it was.
+        let new = [("b", "y"), ("y", "b"), ("y", "y")]
+            .map(|(at, serial)| meet_used(&[replaced("x", "x"), one(at, serial)].concat(), &used));
+        assert_eq!(new, [true, true, false]);
     }
 
     #[test]

@@ -24,8 +24,8 @@ use crate::error::failure;
 use parking_lot::{Mutex, RwLock};
 use scsi::{Alone, Data, Sense, SenseKey, Transport, TransportError};
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use types::{ErrorClass, MemberId};
 use wire::{Failure, MAX_SCSI_DATA, ScsiOrder, ScsiResult};
@@ -33,6 +33,8 @@ use wire::{Failure, MAX_SCSI_DATA, ScsiOrder, ScsiResult};
 /// The devices that this node gives.
 pub(crate) struct Given {
     devices: RwLock<BTreeMap<String, Arc<GivenDevice>>>,
+    /// The ways to those that were given, as long as a command may be at work there.
+    ways: Mutex<Vec<(Device, Weak<Mutex<Box<dyn Transport>>>)>>,
     epochs: Epochs,
 }
 
@@ -61,7 +63,8 @@ pub struct Held {
 impl Given {
     /// Those of the configuration. Nothing is opened before the first command.
     pub fn of(config: &crate::Config) -> Self {
-        let given = Self { devices: RwLock::default(), epochs: Epochs::of(&config.state_dir) };
+        let epochs = Epochs::of(&config.state_dir);
+        let given = Self { devices: RwLock::default(), ways: Mutex::default(), epochs };
         given.renew(&config.devices);
         given
     }
@@ -76,11 +79,7 @@ impl Given {
                     device.is_for(Ok(given.node.clone()));
                     device.clone()
                 }
-                _ => {
-                    // Under another name too it does one command after the other.
-                    let same = before.values().find(|device| device.address == given.device);
-                    Arc::new(GivenDevice::new(given, same.map(|device| device.transport.clone())))
-                }
+                _ => Arc::new(GivenDevice::new(given, self.way(&given.device))),
             };
             devices.insert(given.name.clone(), device);
         }
@@ -94,6 +93,18 @@ impl Given {
                 device.close();
             }
         }
+    }
+
+    /// The way to a device: under another name, or given again, too it does one command after the other.
+    fn way(&self, address: &Device) -> Way {
+        let mut ways = self.ways.lock();
+        ways.retain(|(_, way)| way.strong_count() > 0);
+        let known = ways.iter().find(|(device, _)| device == address);
+        known.and_then(|(_, way)| way.upgrade()).unwrap_or_else(|| {
+            let way = Arc::new(Mutex::new(address.0.transport(&Alone)));
+            ways.push((address.clone(), Arc::downgrade(&way)));
+            way
+        })
     }
 
     /// What a node may open.
@@ -123,14 +134,13 @@ impl Given {
 }
 
 impl GivenDevice {
-    fn new(given: &DeviceConfig, way: Option<Way>) -> Self {
-        let open = || Arc::new(Mutex::new(given.device.0.transport(&Alone)));
+    fn new(given: &DeviceConfig, transport: Way) -> Self {
         Self {
             name: given.name.clone(),
             address: given.device.clone(),
             users: RwLock::new(Ok(given.node.clone())),
             holder: AtomicU64::new(0),
-            transport: way.unwrap_or_else(open),
+            transport,
             depot: Mutex::default(),
         }
     }
