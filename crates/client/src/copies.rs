@@ -221,7 +221,7 @@ pub(crate) trait Writer: Clone + Send + 'static {
     fn length(&self) -> &Length<Self::By>;
 
     /// Connections to movers that do not wait for long.
-    fn ways(&self) -> &Ways;
+    fn quick_ways(&self) -> &Ways;
 
     /// Asks the node for a right, or for the same one again; None: there is none now.
     fn ask(&self) -> Result<Option<CopiesLayout>, String>;
@@ -374,7 +374,7 @@ fn right_now<W: Writer>(writer: &W) -> Option<Arc<Right>> {
 fn renew<W: Writer>(writer: &W, right: &Arc<Right>) {
     let asked = now();
     let copies = writer.copies();
-    match writer.ask().map(|found| found.map(|found| right.goes_on(writer.ways(), &found, asked))) {
+    match writer.ask().map(|found| found.map(|found| right.goes_on(writer.quick_ways(), &found, asked))) {
         Ok(Some(Ok(true))) => {}
         // Another one, or none.
         Ok(Some(_)) => copies.drop_right(right, State::Unknown),
@@ -396,7 +396,7 @@ fn begin<W: Writer>(
     if *writer.copies().spent.lock() == Some(generation) {
         return Err("the one before, which failed, has not been ended yet".into());
     }
-    let ways = writer.ways().columns(parts.iter().map(|part| &part.access))?;
+    let ways = writer.quick_ways().columns(parts.iter().map(|part| &part.access))?;
     let layout = layout_of(parts.iter().map(|part| (&part.access, redundancy(part))));
     let striped = Striped::open_with(layout, ways, None).map_err(|e| e.to_string())?;
     writer.length().found(length, found.lent.length, found.cuts);

@@ -34,7 +34,7 @@ impl Writer for Open {
         &self.file.inode.length
     }
 
-    fn ways(&self) -> &Ways {
+    fn quick_ways(&self) -> &Ways {
         &self.shared.quick_ways
     }
 

@@ -139,7 +139,7 @@ impl Writer for Arc<Alone> {
         &self.told.length
     }
 
-    fn ways(&self) -> &Ways {
+    fn quick_ways(&self) -> &Ways {
         self.told.held.quick_ways()
     }
 

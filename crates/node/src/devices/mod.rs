@@ -34,12 +34,14 @@ use wire::{Failure, MAX_SCSI_DATA, ScsiOrder, ScsiResult};
 pub(crate) struct Given {
     devices: RwLock<BTreeMap<String, Arc<GivenDevice>>>,
     /// The ways to those that were given, as long as a command may be at work there.
-    ways: Mutex<Vec<(Device, Weak<Mutex<Box<dyn Transport>>>)>>,
+    ways: Mutex<Vec<(Device, Weak<OneByOne>)>>,
     epochs: Epochs,
 }
 
 /// The way to a device, for one command at a time.
-type Way = Arc<Mutex<Box<dyn Transport>>>;
+type OneByOne = Mutex<Box<dyn Transport>>;
+
+type Way = Arc<OneByOne>;
 
 struct GivenDevice {
     name: String,
