@@ -269,11 +269,12 @@ pub(crate) fn write<W: Writer>(writer: &W, offset: u64, data: &[u8]) -> Result<W
     if !whole || (failed.is_some() && !beyond) {
         // Before anybody who waits for this may ask for another one.
         *copies.spent.lock() = Some(right.generation);
-        copies.drop_right(&right, copies.failed());
+        right.dead.store(true, Ordering::Release);
+        copies.ending.fetch_add(1, Ordering::AcqRel);
     }
     drop(entered);
     match failed {
-        None if !whole => give_up(writer).map(|()| Wrote::Some),
+        None if !whole => give_up(writer, &right).map(|()| Wrote::Some),
         None => {
             copies.failures.store(0, Ordering::Relaxed);
             written.map(|_| Wrote::All)
@@ -288,15 +289,15 @@ pub(crate) fn write<W: Writer>(writer: &W, offset: u64, data: &[u8]) -> Result<W
                 "inode {}: not all of its copies were written: {e}; the node writes",
                 writer.ino()
             );
-            give_up(writer).map(|()| Wrote::Some)
+            give_up(writer, &right).map(|()| Wrote::Some)
         }
     }
 }
 
-/// Not all copies took what was written with a right: it is ended before anything else is written.
-fn give_up<W: Writer>(writer: &W) -> Result<(), W::Error> {
+/// Not all copies took what was written with a right: it is ended before anything else is written. The caller has counted that it is being ended.
+fn give_up<W: Writer>(writer: &W, right: &Arc<Right>) -> Result<(), W::Error> {
     let copies = writer.copies();
-    copies.ending.fetch_add(1, Ordering::AcqRel);
+    copies.drop_right(right, copies.failed());
     let ended = end(writer, false);
     copies.ending.fetch_sub(1, Ordering::AcqRel);
     ended
@@ -347,13 +348,13 @@ fn right_now<W: Writer>(writer: &W) -> Option<Arc<Right>> {
         State::Right(right) => Some(right.clone()),
         _ => None,
     };
+    old.iter().for_each(|old| old.dead.store(true, Ordering::Release));
     let Some(alone) = copies.order.alone() else {
         *state = State::Served(now() + AGAIN);
         return None;
     };
     let asked = (now(), writer.length().asks());
     let got = writer.ask().and_then(|found| found.map(|found| begin(writer, &found, asked)).transpose());
-    old.iter().for_each(|old| old.dead.store(true, Ordering::Release));
     let (next, right) = match got.map(|got| got.map(Arc::new)) {
         Ok(Some(right)) => (State::Right(right.clone()), Some(right)),
         Ok(None) => (copies.refused(), None),

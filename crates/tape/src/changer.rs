@@ -107,7 +107,10 @@ impl Changer {
         let Some(key) = self.key else { return Ok(Claim::None) };
         self.claim = match fence::claim(&mut self.smc, key, force) {
             Ok(claim) => claim,
-            Err(Refused::Failed(e)) => return Err(self.failed(DOING, e)),
+            Err(Refused::Failed(e)) => {
+                self.lost |= matches!(e, ScsiError::Transport(_));
+                return Err(self.failed(DOING, e));
+            }
             Err(Refused::Elsewhere(who)) => {
                 return Err(TapeError {
                     blame: Blame::Library,
@@ -158,7 +161,10 @@ impl Changer {
             match error.sense() {
                 Some(sense) if sense.key == SenseKey::UnitAttention => self.attend(*sense),
                 // A door that is open, a robot that is down: whoever orders a move is told.
-                _ => break,
+                _ => {
+                    self.lost |= matches!(error, ScsiError::Transport(_));
+                    break;
+                }
             }
         }
         self.changed

@@ -62,6 +62,11 @@ impl Drop for Counted {
     }
 }
 
+/// Whether the file is open no longer, as the session in which it was has ended.
+fn is_gone(error: &ClientError) -> bool {
+    matches!(reason(error), Some(FsError::Stale | FsError::BadHandle))
+}
+
 /// One open file, by whatever connections it is written.
 pub struct Alone {
     ino: Ino,
@@ -148,7 +153,7 @@ impl Writer for Arc<Alone> {
         match lanes.writers.are_one(self.ino) {
             true => match lanes.call(held, FileCall::LayoutCopies) {
                 // It is open no longer, and nothing that it had counts.
-                Err(e) if matches!(reason(&e), Some(FsError::Stale | FsError::BadHandle)) => Ok(None),
+                Err(e) if is_gone(&e) => Ok(None),
                 answered => answered.map_err(|e| e.to_string()),
             },
             false => Ok(None),
@@ -165,7 +170,13 @@ impl Writer for Arc<Alone> {
         // At which machines it was written, before the node leaves one of them out.
         let told = self.told.commit();
         let ended: Done<()> = lanes.call_again(held, |handle| FileCall::CopiesEnd { handle, differ }).0;
-        ended.and(told)
+        match ended {
+            // What was not told is told with the next chance.
+            Ok(()) if differ => Ok(()),
+            // The node has seen to that when it ended the session.
+            Err(e) if differ && is_gone(&e) => Ok(()),
+            ended => ended.and(told),
+        }
     }
 
     fn later(&self, work: impl FnOnce(&Self) + Send + 'static) {

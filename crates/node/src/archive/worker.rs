@@ -243,9 +243,13 @@ impl Worker {
         // An order to take devices is for each of them once, also for one that could not be reached when it was given.
         let force = preempt || self.node.config.preempt && !self.progress.was_held();
         let result = open().and_then(|mut fresh| {
-            // It may have been another one, or elsewhere.
-            *drive = None;
+            if let Some(mut old) = drive.take().filter(|old| old.name() != fresh.name()) {
+                // Another one has come in its place.
+                old.release();
+            }
             fresh.claim(force)?;
+            // What fails from here on leaves it to whoever gives it back.
+            let fresh = drive.insert(fresh);
             fresh.probe()?;
             if let Some(to) = to {
                 fresh.unload()?;
@@ -253,7 +257,6 @@ impl Worker {
                 moved = Some((self.element, to));
             }
             let identity = (fresh.product().to_owned(), fresh.serial().to_owned(), fresh.reach());
-            *drive = Some(fresh);
             Ok(identity)
         });
         // Before anybody is told that the drive is there: he may look at once.

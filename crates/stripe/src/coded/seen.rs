@@ -132,11 +132,12 @@ impl Striped {
             let end = at + (RECORD_LEN + record.bytes.len()) as u64;
             // Another reader may have taken it in meanwhile.
             if at >= seen.mark.end {
+                let is_data = record.kind == Kind::Data;
+                if is_data && !coded.shape.has(record.at, record.bytes.len() as u64) {
+                    return Err(self.no_such_place(&mark.journal));
+                }
                 seen.mark.end = end;
-                if record.kind == Kind::Data {
-                    if !coded.shape.has(record.at, record.bytes.len() as u64) {
-                        return Err(self.no_such_place(&mark.journal));
-                    }
+                if is_data {
                     seen.view.new.insert(record.at, record.bytes);
                 }
             }

@@ -34,6 +34,9 @@ pub(crate) struct Shape {
     pub(crate) code: Code,
 }
 
+/// Most bytes of a file.
+const LONGEST: u64 = i64::MAX as u64;
+
 impl Shape {
     pub(crate) fn new(component: &Component, k: usize, m: usize) -> Result<Self, code::CodeError> {
         Ok(Self {
@@ -63,13 +66,14 @@ impl Shape {
 
     /// Whether bytes of the file lie in this part of it.
     pub(crate) fn has(&self, at: u64, length: u64) -> bool {
-        at >= self.range.start && at.checked_add(length).is_some_and(|end| end <= self.range.end)
+        let most = self.range.end.min(LONGEST);
+        at >= self.range.start && at.checked_add(length).is_some_and(|end| end <= most)
     }
 
     /// Whether there may be such a row, and bytes from one on within each of its units.
     pub(crate) fn has_cells(&self, row: u64, within: u64, length: u64) -> bool {
         let ends = within.checked_add(length).is_some_and(|end| end <= self.unit as u64);
-        ends && row < self.rows(u64::MAX)
+        ends && row < self.rows(LONGEST)
     }
 
     /// Where a row begins in the file.
@@ -177,8 +181,8 @@ mod tests {
             targets: Vec::new(),
         };
         let shape = Shape::new(&component(8192..u64::MAX), 2, 1).unwrap();
-        assert!(shape.has(8192, 10) && shape.has(u64::MAX - 10, 10));
-        for (at, length) in [(8191, 10), (0, 1), (u64::MAX - 5, 10), (u64::MAX, 1)] {
+        assert!(shape.has(8192, 10) && shape.has(LONGEST - 10, 10));
+        for (at, length) in [(8191, 10), (0, 1), (LONGEST - 5, 10), (u64::MAX - 5, 10), (u64::MAX, 1)] {
             assert!(!shape.has(at, length), "{at}, {length}");
         }
         assert!(shape.has_cells(0, 0, 4096) && shape.has_cells(7, 4000, 96) && shape.has_cells(7, 0, 0));

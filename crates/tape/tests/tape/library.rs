@@ -1,7 +1,11 @@
 //! The library: inventory, moves, and errors of the robot.
 
 use crate::support::rig::{BARCODE, Rig};
-use tape::{Blame, Fault};
+use scsi::{Data, Reply, Transport, TransportError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tape::{Blame, Changer, Fault};
 use types::{Barcode, ElementKind};
 
 #[test]
@@ -103,4 +107,71 @@ fn a_stuck_robot_is_the_librarys_fault() {
     assert_eq!((error.fault, error.blame), (Fault::HardwareError, Blame::Library));
     rig.library.clear_faults();
     changer.move_medium(slots[0], drives[0]).unwrap();
+}
+
+/// The way to a robot that may break, and lead to another robot behind that.
+struct Way {
+    robot: Box<dyn Transport>,
+    breaks: Arc<AtomicBool>,
+    is_another: Arc<AtomicBool>,
+}
+
+impl Transport for Way {
+    fn execute(
+        &mut self,
+        cdb: &[u8],
+        mut data: Data<'_>,
+        timeout: Duration,
+    ) -> Result<Reply, TransportError> {
+        if self.breaks.swap(false, Ordering::Relaxed) {
+            return Err(TransportError::Lost { device: "robot".into(), detail: "it broke".into() });
+        }
+        let room = match &mut data {
+            Data::In(room) => Data::In(room),
+            Data::Out(bytes) => Data::Out(bytes),
+            _ => Data::None,
+        };
+        let reply = self.robot.execute(cdb, room, timeout)?;
+        // INQUIRY, the page with its serial number.
+        if let (Data::In(room), [0x12, 1, 0x80, ..], true) =
+            (data, cdb, self.is_another.load(Ordering::Relaxed))
+        {
+            room[4] ^= 1;
+        }
+        Ok(reply)
+    }
+
+    fn name(&self) -> &str {
+        "robot"
+    }
+}
+
+#[test]
+fn a_robot_that_was_lost_moves_nothing_if_another_one_answers_then() {
+    let rig = Rig::new(64 << 20, 1 << 20);
+    let [breaks, is_another] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
+    let way = Way {
+        robot: Box::new(rig.library.changer()),
+        breaks: breaks.clone(),
+        is_another: is_another.clone(),
+    };
+    let changer = Changer::open(Box::new(way), Box::new(|_| {})).unwrap();
+    let mut changer = changer.insist(Some("TCVTL001LL0")).unwrap();
+    let inventory = changer.inventory().unwrap();
+    let full = inventory.iter().find(|e| e.full).unwrap().address;
+    let free = rig.elements(ElementKind::ImportExport)[0];
+    // The same one is back: it goes on.
+    breaks.store(true, Ordering::Relaxed);
+    changer.look();
+    changer.move_medium(full, free).unwrap();
+    for loses in [Changer::look as fn(&mut Changer) -> bool, |changer| changer.inventory().is_err()] {
+        (breaks.store(true, Ordering::Relaxed), is_another.store(true, Ordering::Relaxed));
+        loses(&mut changer);
+        assert!(changer.move_medium(free, full).is_err());
+        assert!(changer.inventory().is_err(), "it is still another one");
+        is_another.store(false, Ordering::Relaxed);
+        changer.inventory().unwrap();
+        changer.move_medium(free, full).unwrap();
+        changer.move_medium(full, free).unwrap();
+    }
 }
