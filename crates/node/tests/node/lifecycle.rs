@@ -85,11 +85,12 @@ fn stopping_ends_soon_whatever_is_under_way() {
             bed.write(&format!("f{i}"), &pattern(2 * MB, i));
         }
         bed.migrate_and_purge();
+        // Before the drive reads: that takes two seconds only.
+        bed.write("new", &pattern(4 * MB, 9));
         let opened = bed.open(bed.stat("/f0").attr.ino, READ);
         let (_, got) = bed.begin_read(opened.handle, 2 * MB as u64 - 10, 10);
         bed.begin(Call::Stage(bed.all()));
         bed.until("a drive reads", |b| b.drives().iter().any(|d| d.status == DriveStatus::Recalling));
-        bed.write("new", &pattern(4 * MB, 9));
         bed.begin(Call::Migrate(bed.all()));
         use types::api::FileApi;
         bed.node.release(opened.handle);

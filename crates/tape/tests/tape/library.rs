@@ -165,7 +165,8 @@ fn a_robot_that_was_lost_moves_nothing_if_another_one_answers_then() {
     changer.look();
     changer.move_medium(full, free).unwrap();
     for loses in [Changer::look as fn(&mut Changer) -> bool, |changer| changer.inventory().is_err()] {
-        (breaks.store(true, Ordering::Relaxed), is_another.store(true, Ordering::Relaxed));
+        breaks.store(true, Ordering::Relaxed);
+        is_another.store(true, Ordering::Relaxed);
         loses(&mut changer);
         assert!(changer.move_medium(free, full).is_err());
         assert!(changer.inventory().is_err(), "it is still another one");
