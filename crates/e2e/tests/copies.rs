@@ -465,9 +465,9 @@ fn what_a_program_does_to_copies_in_any_order_is_what_everybody_reads() {
         let session = session(&hosts, 4 << 20);
         let mut one = open(&session, &hosts, &here);
         let mut random = Random::new(12);
-        let end = Instant::now() + Duration::from_secs(8);
+        let end = Instant::now() + Duration::from_secs(5);
         let mut step = 0;
-        while Instant::now() < end || step < 300 {
+        while Instant::now() < end || step < 200 {
             step += 1;
             let at = random.below(model.len() + 1);
             let length = 1 + random.below(PIECE);
@@ -507,7 +507,7 @@ fn what_a_program_does_to_copies_in_any_order_is_what_everybody_reads() {
         one.close().unwrap();
         all_copies_are(&hosts, &here, &model);
     }
-    assert!(straight > 100, "it went through the node nearly always: {straight}");
+    assert!(straight > 60, "it went through the node nearly always: {straight}");
     hosts.first().check();
 }
 

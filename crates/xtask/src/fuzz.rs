@@ -66,8 +66,6 @@ fn build(root: &Path) -> Result<PathBuf> {
     let status = crate::cargo(root)
         .args(["build", "--locked", "--quiet", "--workspace", "--bin", "fuzz", "--features", "fuzz/guided"])
         .env("RUSTC_WORKSPACE_WRAPPER", root.canonicalize()?.join("crates/fuzz/instrument"))
-        // Lines in backtraces take long to make; the input that shows a defect can be given to a test.
-        .env("CARGO_PROFILE_DEV_DEBUG", "0")
         .status()
         .context("cargo build could not be started")?;
     ensure!(status.success(), "the fuzzer could not be built (it needs a C++ compiler)");
