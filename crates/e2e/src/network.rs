@@ -144,6 +144,16 @@ impl Network {
         kill(&self.namespace(host));
     }
 
+    /// All processes of a host stand still; its kernel still answers for them.
+    pub fn freeze(&self, host: usize) {
+        signal(&self.namespace(host), Signal::STOP);
+    }
+
+    /// They go on.
+    pub fn thaw(&self, host: usize) {
+        signal(&self.namespace(host), Signal::CONT);
+    }
+
     /// What decides about packets each way: what goes to a host is sent by its port of the switch.
     fn ends(&self, host: usize, way: Way) -> Vec<(String, String)> {
         let to = (self.switch(), format!("port{host}"));
@@ -233,18 +243,24 @@ fn remove(namespace: &str) {
 fn kill(namespace: &str) {
     let begun = Instant::now();
     loop {
-        let listed = Command::new("ip").args(["netns", "pids", namespace]).output().expect("ip(8) starts");
-        let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
-        let pids: Vec<i32> = listed.lines().filter_map(|line| line.trim().parse().ok()).collect();
+        let pids = signal(namespace, Signal::KILL);
         if pids.is_empty() {
             return;
         }
         assert!(begun.elapsed() < Duration::from_secs(120), "{namespace}: {pids:?} do not end");
-        for pid in pids {
-            let _ = kill_process(Pid::from_raw(pid).expect("a pid"), Signal::KILL); // it may have ended meanwhile
-        }
         std::thread::sleep(Duration::from_millis(20));
     }
+}
+
+/// Sends a signal to all that runs in a namespace; what that is.
+fn signal(namespace: &str, signal: Signal) -> Vec<i32> {
+    let listed = Command::new("ip").args(["netns", "pids", namespace]).output().expect("ip(8) starts");
+    let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
+    let pids: Vec<i32> = listed.lines().filter_map(|line| line.trim().parse().ok()).collect();
+    for pid in &pids {
+        let _ = kill_process(Pid::from_raw(*pid).expect("a pid"), signal); // it may have ended meanwhile
+    }
+    pids
 }
 
 fn run(command: &str) -> bool {

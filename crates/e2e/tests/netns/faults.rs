@@ -33,14 +33,26 @@ pub enum Fault {
     CutFirst,
     /// A host can send and receive two megabits a second only.
     Slow,
+    /// A host stands still and goes on, with its clock.
+    StandStill(Who),
+    /// A host has a tenth of the time that it had, in small pieces.
+    Starve,
     /// Somebody else fills the file system of a target.
     Fill,
     /// The disk of a target is gone, and replaced.
     LoseDisk,
 }
 
+/// Who stands still.
+#[derive(Clone, Copy, Debug)]
+pub enum Who {
+    First,
+    Mover,
+    Client,
+}
+
 /// All of them, once each.
-pub const ALL: [Fault; 18] = [
+pub const ALL: [Fault; 22] = [
     Fault::TakeOver,
     Fault::KillMover,
     Fault::KillDrives(Work::Write),
@@ -56,6 +68,10 @@ pub const ALL: [Fault; 18] = [
     Fault::CutStandby,
     Fault::CutFirst,
     Fault::Slow,
+    Fault::StandStill(Who::First),
+    Fault::StandStill(Who::Mover),
+    Fault::StandStill(Who::Client),
+    Fault::Starve,
     Fault::KillClient,
     Fault::Fill,
     Fault::LoseDisk,
@@ -99,6 +115,22 @@ impl Fault {
                 sleep(2 * pause);
                 site.network.heal(mover);
             }
+            Self::StandStill(who) => {
+                let host = match who {
+                    Who::First => site.first,
+                    Who::Mover => mover,
+                    Who::Client => client,
+                };
+                // Longer than a lease of the first node, at times.
+                stand_still(site, host, 3 * pause);
+            }
+            Self::Starve => {
+                let begun = Instant::now();
+                while begun.elapsed() < 2 * pause {
+                    stand_still(site, mover, Duration::from_millis(90));
+                    sleep(Duration::from_millis(10));
+                }
+            }
             Self::Fill => fill(site, mover, 2 * pause),
             Self::LoseDisk => lose(site, load, random),
         }
@@ -118,6 +150,12 @@ fn cut(site: &Site, host: usize, way: Way, pause: Duration) {
     site.network.cut(host, way);
     sleep(pause);
     site.network.heal(host);
+}
+
+fn stand_still(site: &Site, host: usize, pause: Duration) {
+    site.network.freeze(host);
+    sleep(pause);
+    site.network.thaw(host);
 }
 
 fn take_over(site: &mut Site, load: &Load) {
