@@ -34,7 +34,7 @@ const char *thermo_error(void);
 
 /* All 0: the defaults. */
 struct thermo_options {
-    uint32_t patience_ms;  /* wait so long for a node that is starting */
+    uint32_t patience_ms;  /* wait so long for a node that is starting, and whenever it is started anew */
     uint32_t streams;      /* connections for the bytes of one file */
     int64_t read_ahead;    /* bytes; -1: none */
     int64_t write_behind;  /* bytes; -1: none */

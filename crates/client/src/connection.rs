@@ -1,6 +1,7 @@
 //! One connection to a node: one call at a time.
 
 use crate::{ClientError, FromReply, Remote};
+use data::Place;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -36,9 +37,6 @@ pub(crate) enum Life {
     /// In one connection, until it is connected another time.
     Connection(u64),
 }
-
-/// What becomes of a descriptor before it is used; a library in a program that does not know of it moves them out of the program's way.
-pub type Place = fn(OwnedFd) -> OwnedFd;
 
 impl Connection {
     /// Connects, at once or not at all; a connection that breaks stays broken.
@@ -170,12 +168,20 @@ impl Connection {
         let mut pause = Duration::from_millis(20);
         loop {
             match attempt(self) {
-                Err(ClientError::Unreachable { .. } | ClientError::Lost { .. }) if Instant::now() < end => {
+                Err(e) if self.is_away(&e) && Instant::now() < end => {
                     std::thread::sleep(pause);
                     pause = (pause * 2).min(Duration::from_millis(500));
                 }
                 other => return other,
             }
+        }
+    }
+
+    /// Whether the error says that no node is there: this host's, or while it is connected to, the one that it asks in its turn.
+    fn is_away(&self, error: &ClientError) -> bool {
+        match error {
+            ClientError::Unreachable { .. } | ClientError::Lost { .. } => true,
+            other => self.channel.is_none() && other.class() == ErrorClass::Retry,
         }
     }
 

@@ -93,6 +93,12 @@ impl ClientError {
         matches!(self, Self::Unreachable { .. } | Self::Lost { .. } | Self::Wire { .. })
     }
 
+    /// Nobody who has the names answers now: no node is here, or the one that it asks is not there.
+    pub fn is_away(&self) -> bool {
+        let other = matches!(self, Self::Refused(why) if why.fs.is_none() && why.class == ErrorClass::Retry);
+        other || matches!(self, Self::Unreachable { .. } | Self::Lost { .. })
+    }
+
     pub(crate) fn local(doing: &'static str, path: &std::path::Path, source: impl Into<io::Error>) -> Self {
         Self::Local { doing, path: escape(path.as_os_str().as_encoded_bytes()), source: source.into() }
     }

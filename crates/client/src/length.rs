@@ -23,6 +23,8 @@ pub(crate) struct Length<H> {
     cut: AtomicBool,
     /// Writes so far.
     writes: AtomicU64,
+    /// How often the node had forgotten what it was told.
+    forgotten: AtomicU64,
     /// What has the writes that are not known to be durable.
     pub(crate) machines: Machines,
 }
@@ -160,6 +162,7 @@ impl<H> Length<H> {
             own,
             cut: AtomicBool::new(false),
             writes: AtomicU64::new(0),
+            forgotten: AtomicU64::new(0),
             machines: Machines::default(),
         }
     }
@@ -273,18 +276,34 @@ impl<H: Clone> Length<H> {
         }
     }
 
+    /// The node was started anew, or another one is in its place: it is told once more which machines have what is not known to be durable, as it compares them with those that it
+    /// finds when that is synced. To be called when the file was opened there again.
+    pub(crate) fn forgotten(&self, by: H) {
+        if self.machines.known().iter().any(|machine| *machine != 0) {
+            self.untold.lock().note(Part { by, end: 0, cuts: 0 });
+            self.forgotten.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
     /// What was written before is durable, and the node knows of it, if `sync` says so; `commit` tells it.
     ///
     /// # Errors
     /// Those of both.
     pub(crate) fn sync<E>(
         &self,
-        commit: impl FnOnce() -> Result<(), E>,
-        sync: impl FnOnce() -> Result<(), E>,
+        mut commit: impl FnMut() -> Result<(), E>,
+        mut sync: impl FnMut() -> Result<(), E>,
     ) -> Result<(), E> {
         let before = self.writes.load(Ordering::Acquire);
-        commit()?;
-        let synced = sync();
+        let synced = loop {
+            let forgotten = self.forgotten.load(Ordering::Acquire);
+            commit()?;
+            let synced = sync();
+            // Else it has synced without knowing where something may be lost.
+            if self.forgotten.load(Ordering::Acquire) == forgotten {
+                break synced;
+            }
+        };
         if self.writes.load(Ordering::Acquire) == before {
             // If a machine was started anew, that has been said now.
             self.machines.forget();

@@ -18,7 +18,8 @@ mod remote;
 
 pub use answer::{FilesPage, FromReply, VolumeFilesPage};
 pub use cluster::{ClusterFiles, Names, Reach, Relay, Relayed};
-pub use connection::{Connection, Place};
+pub use connection::Connection;
+pub use data::Place;
 pub use errno::errno;
 pub use error::ClientError;
 pub use path::join;

@@ -23,5 +23,5 @@ pub mod sum;
 pub use capability::{CAPABILITY_LEN, Capability, CapabilityKey, Rights, SIGNATURE_LEN, TargetSecret};
 pub use channel::{Ask, Channel, Dial, Granted, Reply, Slot, Terms, Ticket};
 pub use error::{DataError, Result};
-pub use link::{HangUp, Incoming, Link, Outgoing};
+pub use link::{HangUp, Incoming, Link, Outgoing, Place};
 pub use refusal::{MAX_MESSAGE, Refusal, class_of};

@@ -10,9 +10,10 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
     SendFlags,
 };
+use socket2::{Domain, Socket, Type};
 use std::io::{Error, ErrorKind, IoSlice, IoSliceMut, Result};
 use std::mem::MaybeUninit;
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -20,6 +21,9 @@ use std::time::Duration;
 
 /// Longest wait for a connection.
 const CONNECT: Duration = Duration::from_secs(5);
+
+/// What becomes of a descriptor before it is used; a library in a program that does not know of it moves them out of the program's way.
+pub type Place = fn(OwnedFd) -> OwnedFd;
 
 /// The half that sends.
 pub trait Outgoing: Send {
@@ -81,15 +85,15 @@ pub struct Link {
 pub type HangUp = Arc<dyn Fn() + Send + Sync>;
 
 impl Link {
-    /// Connects to the first of these addresses (`host:port`) that answers.
+    /// Connects to the first of these addresses (`host:port`) that answers, by a socket that is put there.
     ///
     /// # Errors
     /// None does.
-    pub fn dial(addresses: &[String]) -> Result<Self> {
+    pub fn dial(addresses: &[String], place: Place) -> Result<Self> {
         let mut last = Error::new(ErrorKind::NotFound, "its address is not known");
         for address in addresses {
             for resolved in address.to_socket_addrs()? {
-                match TcpStream::connect_timeout(&resolved, CONNECT) {
+                match connect(resolved, place) {
                     Ok(stream) => return Self::tcp(stream),
                     Err(e) => last = Error::new(e.kind(), format!("{address}: {e}")),
                 }
@@ -129,6 +133,14 @@ impl Link {
             }),
         }
     }
+}
+
+/// A connection, whose socket is where it is to be before anything is waited for.
+fn connect(address: SocketAddr, place: Place) -> Result<TcpStream> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+    let socket = Socket::from(place(socket.into()));
+    socket.connect_timeout(&address.into(), CONNECT)?;
+    Ok(socket.into())
 }
 
 impl std::fmt::Debug for Link {

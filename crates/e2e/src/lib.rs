@@ -7,6 +7,7 @@ pub mod cluster;
 pub mod hosts;
 pub mod locker;
 pub mod network;
+pub mod preloaded;
 pub mod record;
 mod starter;
 pub mod torture;

@@ -231,6 +231,11 @@ impl Node {
         }
     }
 
+    /// What files say of this node (attribute `user.thermo.node`), by which a program that goes past a mount finds it: its run, and its control socket.
+    pub fn name_for_programs(&self) -> String {
+        format!("{} {}", self.run, self.config.socket_path().display())
+    }
+
     /// As [`Mounter::relay`]; None: names are asked for here.
     pub(crate) fn relay(&self, uid: u32, session: Option<u64>) -> Result<Option<Box<dyn Relayed>>, Failure> {
         match self.joined()? {

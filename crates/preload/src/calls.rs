@@ -1,4 +1,4 @@
-//! Reading, writing and mapping. Each function is that of its manual page.
+//! Reading, writing, syncing and mapping. Each function is that of its manual page.
 
 use crate::{real, table};
 use libc::{c_int, c_uint, c_void, iovec, off_t, size_t, ssize_t};
@@ -109,6 +109,36 @@ pub unsafe extern "C" fn pwritev(fd: c_int, vector: *const iovec, count: c_int, 
     // SAFETY: the caller's promise, here and below.
     let past = table::with(fd, |table, open| unsafe { open.write_at(table, fd, parts(vector, count)?, at) });
     or(past, || unsafe { real::pwritev()(fd, vector, count, at) })
+}
+
+/// What was written past the mount is on record at the node, and durable, before the mount is asked for the same; false: it is not.
+fn synced(fd: c_int) -> bool {
+    let synced = table::with(fd, |_, open| Some(open.sync())).unwrap_or(true);
+    if !synced {
+        // SAFETY: errno of this thread.
+        unsafe { *libc::__errno_location() = libc::EIO };
+    }
+    synced
+}
+
+/// fsync(2).
+///
+/// # Safety
+/// As there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fsync(fd: c_int) -> c_int {
+    // SAFETY: the caller's promise.
+    if synced(fd) { unsafe { real::fsync()(fd) } } else { -1 }
+}
+
+/// fdatasync(2).
+///
+/// # Safety
+/// As there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fdatasync(fd: c_int) -> c_int {
+    // SAFETY: the caller's promise.
+    if synced(fd) { unsafe { real::fdatasync()(fd) } } else { -1 }
 }
 
 /// mmap(2).

@@ -1,4 +1,4 @@
-//! Preload library: sends the reading and writing of a program that knows nothing of it past the mount, to the objects of the files.
+//! Preload library: sends the reading and writing of a program that knows nothing of it past the mount, to the objects of the files, or to the movers that have them.
 //! `LD_PRELOAD=libthermo_preload.so program …`.
 //!
 //! Every file is really opened on the mount, so the program holds an ordinary descriptor, and all that is not taken over here (mapping,
@@ -9,8 +9,10 @@
 //!
 //! * `real.rs`: the functions of the C library.
 //! * `calls.rs`: those that take their place; `numbers.rs`: of them those that make and close descriptors.
+//! * `times.rs`: setting times, before which the node is told what was written.
 //! * `table.rs`: which descriptors are files that may be on a mount.
 //! * `open.rs`: an open file, and how its bytes go; `nodes.rs`: the nodes that it may be of.
+//! * `threads.rs`: threads of the library itself.
 //! * `own.rs`: descriptors of the library itself, which the program must not close; `log.rs`: what it did.
 
 mod calls;
@@ -21,3 +23,5 @@ mod open;
 mod own;
 mod real;
 mod table;
+mod threads;
+mod times;

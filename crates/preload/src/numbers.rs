@@ -8,9 +8,9 @@ use crate::open::Open;
 use crate::{own, real, table};
 use libc::{c_char, c_int, c_uint, c_ulong, mode_t};
 
-fn refuse() -> c_int {
+fn refuse(errno: c_int) -> c_int {
     // SAFETY: errno of this thread.
-    unsafe { *libc::__errno_location() = libc::EBADF };
+    unsafe { *libc::__errno_location() = errno };
     -1
 }
 
@@ -87,11 +87,16 @@ pub unsafe extern "C" fn __openat_2(dir: c_int, path: *const c_char, flags: c_in
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn close(fd: c_int) -> c_int {
     if !own::may_close(fd) {
-        return refuse();
+        return refuse(libc::EBADF);
     }
     table::forget(fd);
+    let own = own::is_own(fd);
     // SAFETY: the caller's promise.
-    unsafe { real::close()(fd) }
+    let done = unsafe { real::close()(fd) };
+    if own {
+        own::closed(fd);
+    }
+    done
 }
 
 /// fclose(3), which closes without close(2).
@@ -162,8 +167,8 @@ pub unsafe extern "C" fn dup(fd: c_int) -> c_int {
 /// As there.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dup2(fd: c_int, to: c_int) -> c_int {
-    if own::is_own(to) {
-        table::retire(to);
+    if own::is_own(to) && !table::retire(to) {
+        return refuse(libc::EBUSY);
     }
     // SAFETY: the caller's promise.
     copied(fd, unsafe { real::dup2()(fd, to) })
@@ -175,8 +180,8 @@ pub unsafe extern "C" fn dup2(fd: c_int, to: c_int) -> c_int {
 /// As there.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
-    if own::is_own(to) {
-        table::retire(to);
+    if own::is_own(to) && !table::retire(to) {
+        return refuse(libc::EBUSY);
     }
     // SAFETY: the caller's promise.
     copied(fd, unsafe { real::dup3()(fd, to, flags) })

@@ -8,6 +8,7 @@ use libc::{c_int, iovec};
 use parking_lot::{Mutex, RwLock};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 use types::api::OpenFlags;
 
 /// Flags with which bytes go otherwise than by offset and at once, or do not go at all.
@@ -23,6 +24,10 @@ const OTHERWISE: c_int = libc::O_APPEND
 const LONGEST: usize = 0x7fff_f000;
 /// A file is opened beside the mount when so many bytes of it were read or written: that takes as long as moving them through it.
 const WORTH: u64 = 256 << 10;
+
+/// For how long who syncs waits for a node that is started anew, as the mount of another host would, and how long between two attempts.
+const PATIENCE: Duration = Duration::from_secs(60);
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// Which file: device and inode.
 pub type What = (u64, u64);
@@ -70,6 +75,14 @@ pub fn begin() {
 fn total(parts: &[iovec]) -> Option<usize> {
     let total = parts.iter().try_fold(0_usize, |sum, part| sum.checked_add(part.iov_len))?;
     (1..=LONGEST).contains(&total).then_some(total)
+}
+
+/// Whether there is a limit to the length of files that this process writes. The kernel sees to it where it writes itself.
+fn is_limited() -> bool {
+    let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: it fills the structure.
+    let told = unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &mut limit) };
+    told != 0 || limit.rlim_cur != libc::RLIM_INFINITY
 }
 
 impl Open {
@@ -190,6 +203,32 @@ impl Open {
         unsafe { self.write_to(&file, parts, at) }
     }
 
+    /// The node is told what was written past the mount.
+    pub fn tell(&self) {
+        if let Some(file) = self.direct.read().clone()
+            && let Err(e) = file.flush()
+        {
+            self.trouble("telling the node", &e);
+        }
+    }
+
+    /// What was written past the mount is durable; false: it is not, or nobody knows.
+    pub fn sync(&self) -> bool {
+        // What the object has the mount's own call makes durable.
+        let Some(file) = self.direct.read().clone().filter(|file| !file.has_object()) else { return true };
+        let until = Instant::now() + PATIENCE;
+        loop {
+            match file.sync() {
+                Ok(()) => return true,
+                Err(e) if e.is_away() && Instant::now() < until => std::thread::sleep(PAUSE),
+                Err(e) => {
+                    self.trouble("syncing", &e);
+                    return false;
+                }
+            }
+        }
+    }
+
     unsafe fn read_from(&self, file: &File, parts: &[iovec], at: i64) -> Option<usize> {
         let (at, mut read) = (u64::try_from(at).ok()?, 0);
         for part in parts.iter().filter(|part| part.iov_len > 0) {
@@ -214,6 +253,14 @@ impl Open {
 
     /// All of it, or the mount writes it once more and says how far it came.
     unsafe fn write_to(&self, file: &File, parts: &[iovec], at: i64) -> Option<usize> {
+        if !file.has_object() && is_limited() {
+            log::say(&format_args!(
+                "inode {}: its length has a limit; it goes through the mount",
+                self.what.1
+            ));
+            self.leave();
+            return None;
+        }
         let (at, mut written) = (u64::try_from(at).ok()?, 0);
         for part in parts.iter().filter(|part| part.iov_len > 0) {
             // SAFETY: the caller's promise.

@@ -37,29 +37,22 @@ pub fn is_own(fd: RawFd) -> bool {
     OWN.has(fd)
 }
 
-/// A descriptor is about to be closed; false: it is one of these, and the program is not to close it.
+/// Whether a descriptor may be closed: what is one of these, not by the program.
 pub fn may_close(fd: RawFd) -> bool {
-    if !is_own(fd) {
-        return true;
-    }
-    let ours = Inside::is();
-    if ours {
-        OWN.remove(fd);
-    }
-    ours
+    !is_own(fd) || Inside::is()
 }
 
-/// The program takes the number for something else.
-pub fn lose(fd: RawFd) {
+/// It was closed by the library: only now may the program have its number.
+pub fn closed(fd: RawFd) {
     OWN.remove(fd);
 }
 
 /// Closes the copies that a child has got.
 pub fn close_all() {
     for fd in OWN.within(0, RawFd::MAX) {
-        OWN.remove(fd);
         // SAFETY: nobody in this process uses it.
         unsafe { real::close()(fd) };
+        OWN.remove(fd);
     }
 }
 

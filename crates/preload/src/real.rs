@@ -1,6 +1,10 @@
 //! The functions of the C library that this one takes the place of.
 
-use libc::{c_char, c_int, c_uint, c_void, iovec, mode_t, off_t, size_t, ssize_t};
+use crate::threads::Start;
+use libc::{
+    c_char, c_int, c_uint, c_void, iovec, mode_t, off_t, pthread_attr_t, pthread_t, size_t, ssize_t,
+    timespec, timeval, utimbuf,
+};
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
@@ -57,5 +61,15 @@ functions! {
     sendfile(c_int, c_int, *mut off_t, size_t) -> ssize_t;
     copy_file_range(c_int, *mut off_t, c_int, *mut off_t, size_t, c_uint) -> ssize_t;
     splice(c_int, *mut off_t, c_int, *mut off_t, size_t, c_uint) -> ssize_t;
+    utime(*const c_char, *const utimbuf) -> c_int;
+    utimes(*const c_char, *const timeval) -> c_int;
+    lutimes(*const c_char, *const timeval) -> c_int;
+    futimes(c_int, *const timeval) -> c_int;
+    futimesat(c_int, *const c_char, *const timeval) -> c_int;
+    utimensat(c_int, *const c_char, *const timespec, c_int) -> c_int;
+    futimens(c_int, *const timespec) -> c_int;
+    fsync(c_int) -> c_int;
+    fdatasync(c_int) -> c_int;
+    pthread_create(*mut pthread_t, *const pthread_attr_t, Start, *mut c_void) -> c_int;
     mmap(*mut c_void, size_t, c_int, c_int, c_int, off_t) -> *mut c_void;
 }

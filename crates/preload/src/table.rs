@@ -16,7 +16,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::null_mut;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
+/// Who takes the number of a descriptor that the library uses waits for so long until another thread has come out of it.
+const RETIRING: Duration = Duration::from_secs(2);
 /// Descriptors from this number on go to the mount.
 pub const MOST: usize = 1 << 16;
 
@@ -92,6 +95,11 @@ impl Inside {
         let first = INSIDE.try_with(|inside| !inside.replace(true)).unwrap_or(false);
         // SAFETY: errno of this thread.
         first.then(|| Self { errno: unsafe { *libc::__errno_location() } })
+    }
+
+    /// This thread is one of the library's.
+    pub fn for_ever() {
+        let _ = INSIDE.try_with(|inside| inside.set(true));
     }
 
     /// Whether this thread is.
@@ -226,15 +234,32 @@ pub fn leave(fd: c_int) {
     });
 }
 
-/// The program takes the number of a descriptor of the library: from now on everything goes to the mount.
-pub fn retire(fd: c_int) {
-    if table().is_some() {
-        log::say(&format_args!(
-            "the program takes descriptor {fd}: from here on everything goes to the mount"
-        ));
-        TABLE.store(null_mut(), Ordering::Release);
-        own::lose(fd);
+/// Nodes are told what was written past their mounts.
+pub fn tell() {
+    if KNOWN.within(0, c_int::MAX).next().is_none() {
+        return;
     }
+    let (Some(table), Some(_inside)) = (table(), Inside::enter()) else { return };
+    let all: Vec<_> = table.files.read().values().cloned().collect();
+    let _ = catch_unwind(AssertUnwindSafe(|| all.iter().for_each(|open| open.tell())));
+}
+
+/// The program takes the number of a descriptor of the library: from now on everything goes to the mount, and the library closes what it has open,
+/// so that none of its threads meets the program's descriptor. False: another thread is just using it.
+pub fn retire(fd: c_int) -> bool {
+    let Some(table) = table() else { return true };
+    let Some(_inside) = Inside::enter() else { return false };
+    log::say(&format_args!("the program takes descriptor {fd}: from here on everything goes to the mount"));
+    TABLE.store(null_mut(), Ordering::Release);
+    let all = std::mem::take(&mut *table.files.write());
+    all.values().for_each(|open| open.leave());
+    drop(all);
+    table.nodes.end();
+    let until = Instant::now() + RETIRING;
+    while own::is_own(fd) && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    !own::is_own(fd)
 }
 
 impl Table {

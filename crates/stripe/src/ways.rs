@@ -2,7 +2,7 @@
 //! connection of a program's session, or of a drive's host.
 
 use crate::{Column, Columns, Striped};
-use data::{CAPABILITY_LEN, Capability, CapabilityKey, Channel, Link, Terms};
+use data::{CAPABILITY_LEN, Capability, CapabilityKey, Channel, Link, Place, Terms};
 use layout::{Component, Layout, Redundancy};
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
@@ -25,6 +25,7 @@ pub struct Ways {
     /// Numbers of channels: a mover knows by them, and by the client, what it has done already.
     next: Arc<AtomicU64>,
     all: Mutex<HashMap<TargetId, Way>>,
+    place: Place,
 }
 
 #[derive(Clone)]
@@ -38,14 +39,19 @@ struct Way {
 
 impl Default for Ways {
     fn default() -> Self {
-        Self { patience: PATIENCE, next: Arc::default(), all: Mutex::default() }
+        Self::placed(|socket| socket)
     }
 }
 
 impl Ways {
+    /// None is open yet; what becomes of sockets.
+    pub fn placed(place: Place) -> Self {
+        Self { patience: PATIENCE, next: Arc::default(), all: Mutex::default(), place }
+    }
+
     /// Further connections of one client.
     pub fn more(&self) -> Self {
-        Self { patience: self.patience, next: self.next.clone(), all: Mutex::default() }
+        Self { next: self.next.clone(), patience: self.patience, ..Self::placed(self.place) }
     }
 
     /// The same, for what can be read elsewhere if a mover does not answer.
@@ -85,7 +91,8 @@ impl Ways {
             patience: self.patience,
             window_bytes: WINDOW,
         };
-        let opened = Channel::open(Box::new(move || Link::dial(&dialled.read())), terms);
+        let place = self.place;
+        let opened = Channel::open(Box::new(move || Link::dial(&dialled.read(), place)), terms);
         let channel = Arc::new(opened.map_err(|e| format!("target {}: {e}", access.target))?);
         all.insert(access.target, Way { channel: channel.clone(), client: capability.client, addresses });
         Ok(channel)

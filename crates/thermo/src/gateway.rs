@@ -244,7 +244,8 @@ impl Gateway {
         let (known, led) = (Arc::downgrade(node), wanted.view.clone());
         let places = move || known.upgrade().map_or(Vec::new(), |node| node.subsystem_places(&led));
         let names = Names::Subsystem(Some(wanted.view.junction.subsystem.clone()));
-        let files = elsewhere(node.credentials_dir(), places, names)?;
+        // A program's session has the names of the node's own mounts.
+        let files = elsewhere(node.credentials_dir(), places, names, None)?;
         let (nonblock, subsystem) = (wanted.top.nonblock, &wanted.view.junction.subsystem);
         let options = to_all(far(node, nonblock));
         let place = wanted.free_place()?;
@@ -331,7 +332,7 @@ impl Mounter for Gateway {
             let options = MountOptions { passthrough, locks, ..MountOptions::default() };
             return self.add(&node, node.clone(), path, options, nonblock);
         };
-        let files = elsewhere(member, places_of(&node), names_of(&node))?;
+        let files = elsewhere(member, places_of(&node), names_of(&node), Some(node.name_for_programs()))?;
         self.add(&node, self.of_another(files), path, far(&node, nonblock), nonblock)
     }
 
@@ -360,7 +361,7 @@ impl Mounter for Gateway {
             let mut relay = self.relay.lock().unwrap_or_else(PoisonError::into_inner);
             let begin = || {
                 let reach = reach(node.credentials_dir(), places_of(&node));
-                Arc::new(Relay::new(reach, names_of(&node)))
+                Arc::new(Relay::new(reach, names_of(&node), &node.name_for_programs()))
             };
             relay.get_or_insert_with(begin).clone()
         };
@@ -485,8 +486,9 @@ fn elsewhere(
     member: PathBuf,
     places: impl Fn() -> Vec<String> + Send + Sync + 'static,
     names: Names,
+    node: Option<String>,
 ) -> Result<ClusterFiles, Failure> {
-    let files = ClusterFiles::new(reach(member, places), Uuid::new_v4().as_u64_pair().0, names);
+    let files = ClusterFiles::new(reach(member, places), Uuid::new_v4().as_u64_pair().0, names, node);
     files.probe().map_err(|e| not_now(&e))?;
     files.remember();
     Ok(files)

@@ -278,7 +278,7 @@ impl Shared {
     pub(super) fn sync_direct(
         &self,
         file: &Arc<OpenFile>,
-        sync: impl FnOnce() -> FsResult<()>,
+        sync: impl FnMut() -> FsResult<()>,
     ) -> FsResult<()> {
         let commit = || self.commit_by(&file.inode, Telling::All, Some(file)).map(drop);
         file.inode.length.sync(commit, sync)

@@ -12,6 +12,7 @@ use crate::{ClientError, Remote};
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::net::TcpStream;
+use std::sync::Weak;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use types::api::{FsResult, OpenFlags};
@@ -281,6 +282,7 @@ impl Lines {
         match self.exchange(line, &file.who, number.value, call) {
             Ok(Reply::Opened { handle, .. } | Reply::OpenedAt { handle, .. }) => {
                 *place = Place { begun: line.begun, handle };
+                file.inode.length.forgotten(Weak::new());
                 Ok(handle)
             }
             Ok(_) => Err(Trouble::Refused(FsError::Io)),

@@ -46,6 +46,9 @@ use threads::{Here, Threads};
 /// How the node that holds the namespace is reached now: certificates are replaced while files are open.
 pub type Reach = Box<dyn Fn() -> Result<Vec<Remote>, ClientError> + Send + Sync>;
 
+/// The attribute by which programs find the node of a mount.
+const NODE: &[u8] = b"user.thermo.node";
+
 /// Files of a cluster's namespace, for a gateway on another host. Calls wait for a node that does not answer for a minute.
 pub struct ClusterFiles(Arc<Shared>);
 
@@ -66,6 +69,8 @@ struct Shared {
     memory: memory::Memory,
     ahead: ahead::Ahead,
     landing: behind::Landing,
+    /// What files say of the node of this mount; None: what the node says that holds them.
+    node: Option<String>,
 }
 
 /// Threads of each kind.
@@ -74,8 +79,9 @@ const THREADS: usize = 16;
 const READING: usize = 4;
 
 impl ClusterFiles {
-    /// Nothing is asked yet. `session`: a random number, which no other mount has.
-    pub fn new(reach: Reach, session: u64, names: Names) -> Self {
+    /// Nothing is asked yet. `session`: a random number, which no other mount has. `node`: what files say of their node to programs that go past the mount; without,
+    /// these find none on this host.
+    pub fn new(reach: Reach, session: u64, names: Names, node: Option<String>) -> Self {
         let ways = stripe::Ways::default();
         Self(Arc::new(Shared {
             lines: Lines::new(reach, session, names),
@@ -90,6 +96,7 @@ impl ClusterFiles {
             memory: memory::Memory::default(),
             ahead: ahead::Ahead::default(),
             landing: behind::Landing::default(),
+            node,
         }))
     }
 

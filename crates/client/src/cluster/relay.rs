@@ -5,9 +5,9 @@
 //! * Each connection of a program has one of its own there, and ends with it: to the program it is as if its node had been started anew.
 //! * It ends there with its last connection, as that of a program of that host: what it has left open is closed.
 
-use super::Reach;
 use super::lines::{Line, Lines, speaks};
 use super::whose::Names;
+use super::{NODE, Reach};
 use crate::ClientError;
 use ident::Uuid;
 use parking_lot::Mutex;
@@ -19,8 +19,6 @@ use wire::{Call, Failure, FileCall, LockEvent, Reply, WireError};
 
 /// A program's numbers of locks that it waits for are greater by this than those of calls.
 const PROGRAMS: u64 = 1 << 48;
-/// The attribute by which programs find the node of a mount.
-const NODE: &[u8] = b"user.thermo.node";
 /// How long nobody asks again where this host was refused: who is refused often is not listened to.
 const QUIET: Duration = Duration::from_secs(5);
 
@@ -31,12 +29,15 @@ pub struct Relay {
     /// By user, and the number that the program gave its session.
     sessions: Mutex<HashMap<(u32, u64), Weak<Lines>>>,
     refused: Mutex<Option<(Instant, String)>>,
+    /// What files say of their node.
+    node: Arc<str>,
 }
 
 /// One connection of a program.
 pub struct Relayed {
     lines: Arc<Lines>,
     line: Line,
+    node: Arc<str>,
 }
 
 /// An answer as a node of the program's host would give it.
@@ -78,18 +79,20 @@ fn passed_on(call: Call) -> Result<Call, Failure> {
             | FileCall::WriteAloneStands { .. }
             | FileCall::WriteAloneEnd { .. },
         ) => return Err(refused(FsError::NotSupported, "that is for mounts".into())),
-        // Here no descriptors are to be had, for which programs look for the node of a mount.
-        Call::File(FileCall::GetXattr { name, .. }) if name == NODE => {
-            return Err(refused(FsError::NoAttribute, "files of another host's node".into()));
-        }
         other => other,
     })
 }
 
 impl Relay {
-    /// Nobody is asked yet.
-    pub fn new(reach: Reach, names: Names) -> Self {
-        Self { reach: Arc::new(reach), names, sessions: Mutex::default(), refused: Mutex::default() }
+    /// Nobody is asked yet. `node`: what files say of their node, here as on this host's mount of these names.
+    pub fn new(reach: Reach, names: Names, node: &str) -> Self {
+        Self {
+            reach: Arc::new(reach),
+            names,
+            sessions: Mutex::default(),
+            refused: Mutex::default(),
+            node: node.into(),
+        }
     }
 
     fn session(&self) -> Arc<Lines> {
@@ -124,7 +127,7 @@ impl Relay {
         {
             *self.refused.lock() = Some((Instant::now(), e.to_string()));
         }
-        Ok(Relayed { line: connected?, lines })
+        Ok(Relayed { line: connected?, lines, node: self.node.clone() })
     }
 }
 
@@ -144,9 +147,11 @@ impl Relayed {
             Err(e) => return Ok(Err(e)),
         };
         let (number, of_file) = (self.lines.number(), matches!(call, Call::File(_)));
+        let of_node = matches!(&call, Call::File(FileCall::GetXattr { name, .. }) if name == NODE);
         match self.lines.ask_over(&mut self.line, speaks(cx), number.value, call) {
             // Another node has taken over from that one.
             Ok(Err(e)) if of_file && e.fs.is_none() && e.class == ErrorClass::Retry => Err(WireError::Closed),
+            Ok(Ok(Reply::Bytes(_))) if of_node => Ok(Ok(Reply::Bytes(self.node.as_bytes().to_vec()))),
             Ok(answer) => Ok(answer.map(answered)),
             // It was not asked.
             Err(e @ (WireError::TooLarge(_) | WireError::NotYet { .. })) => {

@@ -93,7 +93,7 @@ impl Direct {
         let told = |e: String| {
             ClientError::Refused(Failure { class: ErrorClass::Retry, fs: Some(FsError::Io), message: e })
         };
-        let Told { lanes, held, length } = &*self.told;
+        let Told { lanes, held, length, .. } = &*self.told;
         let columns = lanes.columns(held, layout).map_err(told)?;
         let renewal = Renewal { told: Arc::downgrade(&self.told), layout: layout.clone() };
         let striped = striped(layout, columns, Some(Arc::new(renewal))).map_err(|e| failed(&e))?;

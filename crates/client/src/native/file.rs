@@ -72,11 +72,13 @@ impl File {
 
     pub(super) fn open_direct(session: &Session, ino: Ino, flags: OpenFlags) -> Done<Option<Self>> {
         let lanes = &session.0;
-        let opened = lanes.open(FileCall::OpenAs { ino, flags }, false)?;
-        if opened.object.is_some() {
-            return Ok(Some(Self::new(lanes, opened, flags)));
+        // Whatever becomes of it while it is open, nothing here waits for tape.
+        let flags = OpenFlags { nonblock: true, ..flags };
+        let file = Self::new(lanes, lanes.open(FileCall::OpenAs { ino, flags }, false)?, flags);
+        match file.is_direct() {
+            true => Ok(Some(file)),
+            false => file.close().map(|()| None),
         }
-        lanes.release(&opened.held).map(|()| None)
     }
 
     pub(super) fn create(
@@ -136,6 +138,11 @@ impl File {
     /// Inode number.
     pub fn ino(&self) -> Ino {
         self.ino
+    }
+
+    /// Whether bytes go to and from the object on this host; what is written needs no word to the node then.
+    pub fn has_object(&self) -> bool {
+        self.object.is_some()
     }
 
     /// Whether bytes go to the object on this host, or to movers, without passing through the node.
@@ -319,9 +326,7 @@ impl File {
         match (&self.movers, &self.alone) {
             (Some(movers), _) => movers.told().sync(),
             (None, Some(alone)) => alone.sync(),
-            (None, None) => {
-                self.lanes.call(&self.held, |handle| FileCall::Fsync { handle, data_only: false })
-            }
+            (None, None) => self.lanes.fsync(&self.held),
         }
     }
 
@@ -371,7 +376,10 @@ impl File {
         let call =
             FileCall::SetAttr { ino: self.ino, set: SetAttr { size: Some(len), ..SetAttr::default() } };
         let _cutting = self.lanes.cuts.begin();
-        self.lanes.names_of(&self.held, |connection| connection.file::<Attr>(call))?;
+        self.lanes.names_of(&self.held, |connection| {
+            self.held.note_served();
+            connection.file::<Attr>(call)
+        })?;
         self.movers.iter().for_each(|movers| movers.cut());
         Ok(())
     }

@@ -13,10 +13,11 @@ use parking_lot::Mutex;
 use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use stripe::Columns;
 use stripe::Ways;
-use types::{Attr, FsError, Handle};
+use types::api::OpenFlags;
+use types::{Attr, FsError, Handle, Ino};
 use wire::{Call, FileCall, FileLayout, Reply};
 
 /// A number that no other program chooses.
@@ -70,18 +71,44 @@ pub struct Lanes {
     pub(super) cuts: Arc<Cuts>,
     /// What it has open for writing.
     pub(super) writers: Writers,
+    /// Somebody has asked for a lock: what is open ends with the node.
+    locks: AtomicBool,
 }
 
 /// A handle, and the connection that it belongs to.
 #[derive(Debug)]
 pub struct Held {
     lane: Arc<Lane>,
-    /// A node that was started anew gives the same number to other files.
-    pub(super) life: Life,
-    pub(super) handle: Handle,
+    now: Mutex<Place>,
+    /// How often the file was opened again.
+    lives: AtomicU64,
+    /// How it is opened again by a node that was started anew; None: it is not.
+    again: Option<(Ino, OpenFlags)>,
+    /// What was written through the node, by all handles of an open file.
+    served: Arc<Served>,
     counted: bool,
     /// What is lent through it, if it is for reading.
     pub(super) lent: Lent,
+}
+
+/// What an open file is at the node. One that was started anew gives the same number to other files.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    life: Life,
+    handle: Handle,
+}
+
+/// Counts of what was written through the node. It may have that in memory until it is synced, so what was not is lost with its machine.
+#[derive(Debug, Default)]
+struct Served {
+    writes: AtomicU64,
+    synced: AtomicU64,
+}
+
+impl Served {
+    fn is_synced(&self) -> bool {
+        self.synced.load(Ordering::Acquire) == self.writes.load(Ordering::Acquire)
+    }
 }
 
 /// An answer to an open call.
@@ -101,29 +128,40 @@ impl std::fmt::Debug for Lane {
 }
 
 impl Held {
-    /// Whether the one is open as long as the other.
-    pub fn lives_with(&self, other: &Self) -> bool {
-        match self.life {
-            Life::Session(_) => self.life == other.life,
+    /// One more of an open file, if it is open as long as the other.
+    pub fn beside(self, other: &Self) -> Result<Self, Self> {
+        let (own, others) = (self.life(), other.life());
+        let same = match own {
+            Life::Session(_) => own == others,
             // Each for itself.
-            Life::Connection(_) => matches!(other.life, Life::Connection(_)),
-        }
+            Life::Connection(_) => matches!(others, Life::Connection(_)),
+        };
+        if same { Ok(Self { served: other.served.clone(), ..self }) } else { Err(self) }
+    }
+
+    /// For how long it is open.
+    pub(super) fn life(&self) -> Life {
+        self.now.lock().life
+    }
+
+    /// Its number at the node.
+    pub(super) fn handle(&self) -> Handle {
+        self.now.lock().handle
+    }
+
+    /// How often the file was opened again, by nodes that know nothing of what those before were told.
+    pub(super) fn lives(&self) -> u64 {
+        self.lives.load(Ordering::Acquire)
+    }
+
+    /// Something is written through the node that has the file open by now.
+    pub(super) fn note_served(&self) {
+        self.served.writes.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Connections to movers, for what the node can read and write too if one does not answer.
     pub(super) fn quick_ways(&self) -> &Ways {
         &self.lane.quick_ways
-    }
-
-    fn ask<T: crate::FromReply>(
-        &self,
-        connection: &mut Connection,
-        call: impl FnOnce(Handle) -> FileCall,
-    ) -> Done<T> {
-        match connection.life() == self.life {
-            true => connection.file(call(self.handle)),
-            false => Err(refused(b"open file", FsError::Stale)),
-        }
     }
 }
 
@@ -137,7 +175,7 @@ impl Lane {
 impl Lanes {
     /// Connects once, to see whether a node is there.
     pub fn new(way: Way, options: Options) -> Done<Self> {
-        let first = Lane::new(Ways::default());
+        let first = Lane::new(Ways::placed(options.place));
         let more = (1..NAMES).map(|_| Lane::new(first.ways.more())).collect::<Vec<_>>();
         let lanes = Self {
             way,
@@ -149,6 +187,7 @@ impl Lanes {
             served: Mutex::default(),
             cuts: Arc::default(),
             writers: Writers::default(),
+            locks: AtomicBool::new(false),
         };
         lanes.with(&lanes.names[0], |_| Ok(()))?;
         Ok(lanes)
@@ -170,9 +209,11 @@ impl Lanes {
 
     /// The same for what changes an open file by its inode: not any more if that is open no longer, and somebody else may have locked it.
     pub fn names_of<T>(&self, held: &Held, work: impl FnOnce(&mut Connection) -> Done<T>) -> Done<T> {
-        self.names(|connection| match held.life {
-            Life::Session(_) if connection.life() != held.life => Err(refused(b"open file", FsError::Stale)),
-            _ => work(connection),
+        self.names(|connection| {
+            if matches!(held.life(), Life::Session(_)) {
+                self.opened(held, connection)?;
+            }
+            work(connection)
         })
     }
 
@@ -180,6 +221,10 @@ impl Lanes {
     pub fn open(&self, call: FileCall, own: bool) -> Done<Opened> {
         let lane = if own { self.for_bytes() } else { self.idle() };
         let _cutting = call.cuts().map(|_| self.cuts.begin());
+        let flags = match &call {
+            FileCall::OpenAs { flags, .. } | FileCall::CreateAs { flags, .. } => Some(*flags),
+            _ => None,
+        };
         let opened = self.with(&lane, |connection| match connection.call(&Call::File(call))? {
             (Reply::Opened { handle, attr, direct }, descriptor) if direct == descriptor.is_some() => {
                 Ok((handle, connection.life(), attr, descriptor))
@@ -190,11 +235,19 @@ impl Lanes {
             Ok((handle, life, attr, descriptor)) => {
                 let object = descriptor.filter(|_| self.options.descriptors).map(self.options.place);
                 let object = object.map(std::fs::File::from);
-                Ok(Opened {
-                    held: Held { lane, life, handle, counted: own, lent: Lent::default() },
-                    attr,
-                    object,
-                })
+                // What goes on in the object while there is no node, the next one does not see.
+                let again = flags.filter(|_| object.is_none());
+                let again = again.map(|flags| OpenFlags { truncate: false, exclusive: false, ..flags });
+                let held = Held {
+                    lane,
+                    now: Mutex::new(Place { life, handle }),
+                    lives: AtomicU64::new(0),
+                    again: again.map(|flags| (attr.ino, flags)),
+                    served: Arc::default(),
+                    counted: own,
+                    lent: Lent::default(),
+                };
+                Ok(Opened { held, attr, object })
             }
             Err(e) => {
                 lane.files.fetch_sub(usize::from(own), Ordering::Relaxed);
@@ -205,7 +258,63 @@ impl Lanes {
 
     /// A call about an open file.
     pub fn call<T: crate::FromReply>(&self, held: &Held, call: impl FnOnce(Handle) -> FileCall) -> Done<T> {
-        self.with(&held.lane, |connection| held.ask(connection, call))
+        self.with(&held.lane, |connection| self.ask(held, connection, call))
+    }
+
+    /// How a file is opened again by a node that knows nothing of it.
+    ///
+    /// # Errors
+    /// ESTALE: that cannot be told from nothing having happened. Something was locked, and somebody else may have it by now; or something was written that may be lost with
+    /// the machine of the node.
+    fn goes_on(&self, held: &Held) -> Done<(Ino, OpenFlags)> {
+        let again = held.again.filter(|_| held.served.is_synced() && !self.locks.load(Ordering::Acquire));
+        again.ok_or_else(|| refused(b"open file", FsError::Stale))
+    }
+
+    /// The handle in the session of this connection. In another one than before, since the node was started anew or another one took over, the file is opened again.
+    fn opened(&self, held: &Held, connection: &mut Connection) -> Done<Handle> {
+        let mut now = held.now.lock();
+        let life = connection.life();
+        if now.life == life {
+            return Ok(now.handle);
+        }
+        let (ino, flags) = self.goes_on(held)?;
+        match connection.call(&Call::File(FileCall::OpenAs { ino, flags })) {
+            // A descriptor is of no use: who has had none goes on so.
+            Ok((Reply::Opened { handle, .. }, _)) => {
+                *now = Place { life, handle };
+                held.lives.fetch_add(1, Ordering::AcqRel);
+                Ok(handle)
+            }
+            Ok(_) => Err(ClientError::WrongAnswer { asked: "Opened" }),
+            Err(ClientError::Refused(why)) if why.fs.is_some() => Err(refused(b"open file", FsError::Stale)),
+            Err(e) => Err(e),
+        }
+    }
+
+    fn ask<T: crate::FromReply>(
+        &self,
+        held: &Held,
+        connection: &mut Connection,
+        call: impl FnOnce(Handle) -> FileCall,
+    ) -> Done<T> {
+        let handle = self.opened(held, connection)?;
+        connection.file(call(handle))
+    }
+
+    /// A lock is asked for through it, now that it is open; from here on it ends with the node.
+    pub fn locks(&self, held: &Held) -> Done<()> {
+        self.names(|connection| self.opened(held, connection).map(drop))?;
+        self.locks.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// What was written before is durable.
+    pub fn fsync(&self, held: &Held) -> Done<()> {
+        let before = held.served.writes.load(Ordering::Acquire);
+        self.call_again::<()>(held, |handle| FileCall::Fsync { handle, data_only: false }).0?;
+        held.served.synced.fetch_max(before, Ordering::AcqRel);
+        Ok(())
     }
 
     /// A call that comes to the same when it is made twice; once more if the connection broke over it, and whether that was so.
@@ -215,22 +324,22 @@ impl Lanes {
         call: impl Fn(Handle) -> FileCall,
     ) -> (Done<T>, bool) {
         match self.call(held, &call) {
-            Err(ClientError::Lost { .. }) => (self.call(held, &call), true),
+            Err(e) if e.is_away() => (self.call(held, &call), true),
             answered => (answered, false),
         }
     }
 
     /// A call about an open file that is not kept waiting by reads of it.
     pub fn beside<T: crate::FromReply>(&self, held: &Held, call: impl FnOnce(Handle) -> FileCall) -> Done<T> {
-        match held.life {
-            Life::Session(_) => self.names(|connection| held.ask(connection, call)),
+        match held.life() {
+            Life::Session(_) => self.names(|connection| self.ask(held, connection, call)),
             Life::Connection(_) => Err(refused(b"open file", FsError::NotSupported)),
         }
     }
 
     /// Where the bytes of an open file lie, with the right to read and write them there; None: they go through the node.
     pub fn layout(&self, held: &Held) -> Done<Option<FileLayout>> {
-        self.call(held, FileCall::LayoutGet)
+        self.call_again(held, FileCall::LayoutGet).0
     }
 
     /// The columns of a file.
@@ -246,9 +355,22 @@ impl Lanes {
 
     /// Gives a handle back; to be called once. Over another connection if its own has broken: others of the session may keep it open, and what it has locked.
     pub fn release(&self, held: &Held) -> Done<()> {
-        let released = match self.call_again(held, |handle| FileCall::Release { handle, sync: false }) {
-            (Err(ClientError::Refused(why)), true) if why.fs == Some(FsError::BadHandle) => Ok(()),
-            (released, _) => released,
+        let release = || {
+            self.with(&held.lane, |connection| {
+                let Place { life, handle } = *held.now.lock();
+                match life == connection.life() {
+                    true => connection.file(FileCall::Release { handle, sync: false }),
+                    // It was closed with the session in which it was open.
+                    false => self.goes_on(held).map(drop),
+                }
+            })
+        };
+        let released = match release() {
+            Err(e) if e.is_away() => match release() {
+                Err(ClientError::Refused(why)) if why.fs == Some(FsError::BadHandle) => Ok(()),
+                released => released,
+            },
+            released => released,
         };
         held.lane.files.fetch_sub(usize::from(held.counted), Ordering::Relaxed);
         released

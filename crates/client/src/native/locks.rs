@@ -191,7 +191,7 @@ impl Lanes {
     /// Gets a lock, if need be by waiting so long; None: however long it takes.
     fn lock(self: &Arc<Self>, held: &Held, order: LockOrder, limit: Option<Duration>) -> Done<()> {
         let end = limit.and_then(|limit| Instant::now().checked_add(limit));
-        let (number, wait) = self.waits.begin(held.life)?;
+        let (number, wait) = self.waits.begin(held.life())?;
         let asked = self.beside(held, |handle| FileCall::LockAs { number, handle, order });
         if !matches!(asked, Ok(0)) {
             self.waits.take(number);
@@ -247,7 +247,7 @@ impl File {
     fn order(&self, region: Region, kind: Option<LockKind>, wait: LockWait) -> Done<LockOrder> {
         let range = region.range().ok_or_else(|| refused(b"open file", FsError::Invalid))?;
         let space = if region == Region::File { LockSpace::Files } else { LockSpace::Records };
-        Ok(LockOrder { space, owner: self.held.handle.0, kind, range, pid: std::process::id(), wait })
+        Ok(LockOrder { space, owner: self.held.handle().0, kind, range, pid: std::process::id(), wait })
     }
 
     /// Gets a lock; waits for it, at most for `limit` (zero: not at all; None: however long it takes). What this open file held of the region
@@ -268,6 +268,7 @@ impl File {
             // It may have been exclusive: others read what was written.
             self.flush()?;
         }
+        self.lanes.locks(&self.held)?;
         let at_once = limit.is_some_and(|limit| limit.is_zero());
         let wait = if at_once { LockWait::Never } else { LockWait::Patient };
         self.lanes.lock(&self.held, self.order(region, Some(kind), wait)?, limit)?;

@@ -71,7 +71,7 @@ fn read_served(lanes: &Lanes, held: &Held, offset: u64, len: usize) -> Done<Vec<
     while bytes.len() < len {
         let (at, want) = (offset + bytes.len() as u64, (len - bytes.len()).min(PIECE));
         let call = |handle| FileCall::Read { handle, offset: at, len: want as u32 };
-        let part: Vec<u8> = lanes.call(held, call)?;
+        let part: Vec<u8> = lanes.call_again(held, call).0?;
         let short = part.len() < want;
         if bytes.is_empty() {
             bytes = part;
@@ -92,7 +92,10 @@ pub fn write_served(lanes: &Lanes, held: &Held, offset: u64, data: &[u8]) -> Don
     while written < data.len() {
         let part = data[written..data.len().min(written + PIECE)].to_vec();
         let (at, most) = (offset + written as u64, part.len() as u64);
-        let call = |handle| FileCall::Write { handle, offset: at, data: part };
+        let call = |handle| {
+            held.note_served();
+            FileCall::Write { handle, offset: at, data: part }
+        };
         let taken: u64 = lanes.call(held, call)?;
         if taken == 0 || taken > most {
             return Err(ClientError::WrongAnswer { asked: "Write" });
@@ -204,10 +207,10 @@ fn work(first: Port, again: Option<(Ino, OpenFlags)>, todo: &Receiver<Job>) -> D
         return Ok(());
     };
     let Ok(opened) = lanes.open(FileCall::OpenAs { ino, flags }, true) else { return Ok(()) };
-    let held = Arc::new(opened.held);
-    if !held.lives_with(of) {
-        return lanes.release(&held);
-    }
+    let held = match opened.held.beside(of) {
+        Ok(held) => Arc::new(held),
+        Err(other) => return lanes.release(&other),
+    };
     let port = Port::Served(lanes.clone(), held.clone(), alone.clone());
     todo.iter().for_each(|job| job(&port));
     lanes.release(&held)

@@ -167,7 +167,8 @@ impl Session {
         self.open(path, OpenOptions::new().read(true))
     }
 
-    /// Opens a file by its inode if its bytes go to its object without passing through the node now; else None.
+    /// Opens a file by its inode if its bytes go to its object, or to movers, without passing through the node now; else None. It never waits for tape: what
+    /// would, fails with EAGAIN.
     ///
     /// # Errors
     /// Those of open(2).

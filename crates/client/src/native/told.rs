@@ -6,6 +6,7 @@ use super::lanes::{Held, Lanes};
 use super::names::refused;
 use crate::length::{Length, News, Telling};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use types::FsError;
 use wire::FileCall;
 
@@ -14,12 +15,19 @@ pub struct Told {
     pub(super) lanes: Arc<Lanes>,
     pub(super) held: Arc<Held>,
     pub(super) length: Length<()>,
+    /// How often the file had been opened again when the node was told what it may have forgotten.
+    lives: AtomicU64,
 }
 
 impl Told {
     /// Of a handle by which nothing was written yet.
     pub fn new(lanes: &Arc<Lanes>, held: &Arc<Held>) -> Self {
-        Self { lanes: lanes.clone(), held: held.clone(), length: Length::new(lanes.cuts.clone()) }
+        Self {
+            lanes: lanes.clone(),
+            held: held.clone(),
+            length: Length::new(lanes.cuts.clone()),
+            lives: AtomicU64::new(held.lives()),
+        }
     }
 
     /// Has something written up to `end` (bytes), and the node told if the file is longer then. False: it was not written.
@@ -36,8 +44,17 @@ impl Told {
         Ok(true)
     }
 
+    /// A node that has opened the file again knows nothing of what the one before was told.
+    fn look(&self) {
+        let lives = self.held.lives();
+        if self.lives.swap(lives, Ordering::AcqRel) != lives {
+            self.length.forgotten(());
+        }
+    }
+
     /// Tells the node what was written, if it has not said yet that it knows.
     pub fn commit(&self) -> Done<()> {
+        self.look();
         let tell = |News { end, cuts, machines }: &News| {
             // Who could not tell it must not close the file as if it had not been changed.
             let call = |handle| FileCall::LayoutCommit {
@@ -53,7 +70,11 @@ impl Told {
 
     /// What was written before is durable when the node says so.
     pub fn sync(&self) -> Done<()> {
-        let sync = || self.lanes.call(&self.held, |handle| FileCall::Fsync { handle, data_only: false });
+        let sync = || {
+            let synced = self.lanes.fsync(&self.held);
+            self.look();
+            synced
+        };
         self.length.sync(|| self.commit(), sync)
     }
 }

@@ -20,7 +20,9 @@ pub fn at_movers(found: &FileLayout) -> Striped {
             patience: Duration::from_secs(10),
             window_bytes: 1 << 20,
         };
-        let channel = Arc::new(Channel::open(Box::new(move || Link::dial(&addresses)), terms).unwrap());
+        let channel = Arc::new(
+            Channel::open(Box::new(move || Link::dial(&addresses, |socket| socket)), terms).unwrap(),
+        );
         let slot = channel.attach(&capability, CapabilityKey::from_secret(access.key.0)).unwrap();
         Column { channel, slot, target: access.target }
     };

@@ -7,6 +7,7 @@
 mod server;
 mod support;
 
+mod again;
 mod ansi;
 mod attached;
 mod bad_input;
@@ -32,6 +33,7 @@ mod operators;
 mod posix;
 mod postgres;
 mod preload;
+mod preload_targets;
 mod rebuild;
 mod reload;
 mod status;

@@ -33,7 +33,7 @@ impl Node {
             "residency" => Ok(residency_text(self.residency(&inode)).into()),
             "copies" => Ok(format!("{}/{}", file.copies.len(), self.copies_required(&file.class))),
             "class" => Ok(file.class.0.clone()),
-            "node" => Ok(format!("{} {}", self.run, self.config.socket_path().display())),
+            "node" => Ok(self.name_for_programs()),
             "digest" => file.digest.map(|d| format!("sha256:{d}")).ok_or(FsError::NoAttribute),
             "volumes" => self.volumes_of(&inode),
             "percent" => staging().map(|s| percent(s.arrived_bytes(), s.size).to_string()),

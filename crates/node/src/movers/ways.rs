@@ -469,7 +469,8 @@ impl Node {
         })?;
         self.movers.note_address(target, &found.data);
         let addresses = self.movers.addresses.clone();
-        let dial = move || Link::dial(addresses.read().get(&target).map_or(&[][..], Vec::as_slice));
+        let dial =
+            move || Link::dial(addresses.read().get(&target).map_or(&[][..], Vec::as_slice), |socket| socket);
         let terms = Terms {
             mover: format!("of target {target} ({})", found.data.join(" ")),
             client: self.movers.client,

@@ -1,0 +1,161 @@
+//! What is open goes on when the node that holds the names was started anew, and what may be lost then is not taken for synced.
+
+use client::ClientError;
+use client::native::{File, OpenOptions, Options, Session};
+use e2e::cluster::{lies_on, serves, up};
+use e2e::hosts::Hosts;
+use e2e::{Bed, Starter, can_mount, noise};
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::time::Duration;
+use types::FsError;
+
+/// A session of a program that waits for the node.
+fn patient(bed: &Bed) -> Session {
+    let options =
+        Options { patience: Duration::from_secs(60), read_ahead: 0, write_behind: 0, ..Options::default() };
+    Session::connect_with(&bed.state().join("control.sock"), options).unwrap()
+}
+
+/// Where a path below the first mount is in the namespace.
+fn named(hosts: &Hosts, name: &str) -> String {
+    format!("/{}/{name}", hosts.here.strip_prefix(hosts.first().mount()).unwrap().display())
+}
+
+fn open(session: &Session, path: &str) -> File {
+    session.open(path, OpenOptions::new().read(true).write(true).create(0o644)).unwrap()
+}
+
+fn reason(error: &ClientError) -> Option<FsError> {
+    match error {
+        ClientError::Refused(why) => why.fs,
+        _ => None,
+    }
+}
+
+fn content(file: &File) -> Vec<u8> {
+    let mut found = vec![0; file.len().unwrap() as usize];
+    assert_eq!(file.read_at(&mut found, 0).unwrap(), found.len());
+    found
+}
+
+/// The first node is killed and started again.
+fn restart(hosts: &Hosts) {
+    let start = Starter::of(hosts.first());
+    hosts.first().kill();
+    start.now();
+    hosts.first().wait("the targets", || up(hosts.first()).len() == 3);
+}
+
+#[test]
+fn open_files_of_programs_go_on_when_the_first_node_is_started_anew() {
+    if !can_mount("programs of two hosts") {
+        return;
+    }
+    let hosts = Hosts::new("0");
+    let data = noise(1, 300_000);
+    fs::write(hosts.here.join("read"), &data).unwrap();
+    let sessions = [0, 1].map(|host| patient(&hosts.beds[host]));
+    let mut files = Vec::new();
+    for (n, session) in sessions.iter().enumerate() {
+        let written = open(session, &named(&hosts, &format!("written{n}")));
+        // The name is durable.
+        written.sync().unwrap();
+        written.write_at(&data, 0).unwrap();
+        let gone = open(session, &named(&hosts, &format!("gone{n}")));
+        gone.write_at(&data, 0).unwrap();
+        session.unlink(named(&hosts, &format!("gone{n}"))).unwrap();
+        files.push((written, session.read(named(&hosts, "read")).unwrap(), gone));
+    }
+    // The bytes of these pass through the node: here only one is known to be durable.
+    let [synced, unsynced] = ["/synced", "/unsynced"].map(|path| open(&sessions[1], path));
+    for file in [&synced, &unsynced] {
+        assert!(!file.is_direct());
+        file.write_at(&data, 0).unwrap();
+    }
+    synced.sync().unwrap();
+    restart(&hosts);
+    for (written, read, gone) in &files {
+        written.write_at(&data, 300_000).unwrap();
+        written.write_at(&data[..1000], 10).unwrap();
+        written.sync().unwrap();
+        let whole = [&data[..10], &data[..1000], &data[1010..], &data[..]].concat();
+        assert!(content(written) == whole && content(read) == data);
+        let stale = gone.write_at(&data, 600_000).and_then(|()| gone.sync()).unwrap_err();
+        assert_eq!(reason(&stale), Some(FsError::Stale), "{stale}");
+    }
+    synced.write_at(&data, 300_000).unwrap();
+    synced.sync().unwrap();
+    assert!(content(&synced) == [&data[..], &data[..]].concat());
+    for _ in 0..2 {
+        let lost = unsynced.write_at(&data, 300_000).and_then(|()| unsynced.sync()).unwrap_err();
+        assert_eq!(reason(&lost), Some(FsError::Stale), "{lost}");
+    }
+    for (written, read, gone) in files {
+        written.close().unwrap();
+        read.close().unwrap();
+        drop(gone);
+    }
+    drop((synced, unsynced, sessions));
+    for n in 0..2 {
+        assert_eq!(fs::read(hosts.there.join(format!("written{n}"))).unwrap().len(), 600_000);
+    }
+    hosts.first().check();
+}
+
+/// A machine with a target loses power while the first node is dead, which knew what was written to it: who wrote it knows too.
+#[test]
+fn what_a_machine_may_have_lost_while_the_first_node_was_dead_is_not_taken_for_synced() {
+    if !can_mount("files on two hosts") {
+        return;
+    }
+    let hosts = Hosts::new("0");
+    let (first, joined) = (hosts.first(), &hosts.beds[1]);
+    // A machine that all can tell from the others.
+    let lost = &hosts.beds[3];
+    let machine = Starter::of_a_machine(lost, 1);
+    lost.kill();
+    machine.now();
+    first.wait("the targets", || up(first).len() == 3);
+    let lies_there = |name: &str| {
+        let targets = lies_on(first, Path::new(&format!("tc:{}", named(&hosts, name))));
+        targets.iter().any(|target| serves(first, lost, *target))
+    };
+    let session = patient(joined);
+    let mut mounted = (0..30).find_map(|n| {
+        let name = format!("mounted{n}");
+        let file = fs::File::create(hosts.there.join(&name)).unwrap();
+        lies_there(&name).then_some(file)
+    });
+    let mounted = mounted.as_mut().expect("a file that lies there");
+    mounted.write_all(&noise(1, 300_000)).unwrap();
+    let program = (0..30).find_map(|n| {
+        let name = format!("program{n}");
+        let file = open(&session, &named(&hosts, &name));
+        lies_there(&name).then_some(file)
+    });
+    let program = program.expect("a file that lies there");
+    program.write_at(&noise(2, 300_000), 0).unwrap();
+    let synced = hosts.there.join("synced");
+    let mut synced = fs::File::create(&synced).unwrap();
+    synced.write_all(&noise(3, 300_000)).unwrap();
+    synced.sync_all().unwrap();
+    let (start, machine) = (Starter::of(first), Starter::of_a_machine(lost, 2));
+    first.kill();
+    lost.kill();
+    machine.now();
+    start.now();
+    first.wait("the targets", || up(first).len() == 3);
+    assert_eq!(mounted.sync_all().unwrap_err().raw_os_error(), Some(5), "EIO");
+    assert_eq!(reason(&program.sync().unwrap_err()), Some(FsError::Io));
+    synced.sync_all().unwrap();
+    // It was said, and what is written from now on counts.
+    mounted.write_all(&noise(4, 300_000)).unwrap();
+    mounted.sync_all().unwrap();
+    program.write_at(&noise(5, 300_000), 0).unwrap();
+    program.sync().unwrap();
+    program.close().unwrap();
+    drop((synced, session));
+    first.check();
+}
