@@ -280,12 +280,16 @@ impl<H: Clone> Length<H> {
     /// finds when that is synced. To be called when the file was opened there again.
     pub(crate) fn forgotten(&self, by: H) {
         if self.machines.known().iter().any(|machine| *machine != 0) {
-            self.untold.lock().note(Part { by, end: 0, cuts: 0 });
+            let mut untold = self.untold.lock();
+            let now = untold.now;
+            // What is to be told anyway brings it along.
+            untold.parts.entry(now).or_insert(Part { by, end: 0, cuts: 0 });
+            drop(untold);
             self.forgotten.fetch_add(1, Ordering::AcqRel);
         }
     }
 
-    /// What was written before is durable, and the node knows of it, if `sync` says so; `commit` tells it.
+    /// What was written before is durable, and the node knows of it, if `sync` says so; `commit` tells it. `said`: whether an error is what the node has answered.
     ///
     /// # Errors
     /// Those of both.
@@ -293,6 +297,7 @@ impl<H: Clone> Length<H> {
         &self,
         mut commit: impl FnMut() -> Result<(), E>,
         mut sync: impl FnMut() -> Result<(), E>,
+        said: impl FnOnce(&E) -> bool,
     ) -> Result<(), E> {
         let before = self.writes.load(Ordering::Acquire);
         let synced = loop {
@@ -304,8 +309,9 @@ impl<H: Clone> Length<H> {
                 break synced;
             }
         };
-        if self.writes.load(Ordering::Acquire) == before {
-            // If a machine was started anew, that has been said now.
+        // If a machine was started anew, that has been said now, unless nobody was there, or nobody could be told.
+        let answered = synced.as_ref().err().is_none_or(said) && self.untold.lock().parts.is_empty();
+        if answered && self.writes.load(Ordering::Acquire) == before {
             self.machines.forget();
         }
         synced

@@ -113,7 +113,7 @@ pub unsafe extern "C" fn pwritev(fd: c_int, vector: *const iovec, count: c_int, 
 
 /// What was written past the mount is on record at the node, and durable, before the mount is asked for the same; false: it is not.
 fn synced(fd: c_int) -> bool {
-    let synced = table::with(fd, |_, open| Some(open.sync())).unwrap_or(true);
+    let synced = table::sync(fd);
     if !synced {
         // SAFETY: errno of this thread.
         unsafe { *libc::__errno_location() = libc::EIO };

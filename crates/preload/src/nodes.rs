@@ -63,10 +63,7 @@ impl Nodes {
             |why: &dyn std::fmt::Display| log::say(&format_args!("inode {ino} stays with the mount: {why}"));
         let session = self.session(&node, ino)?;
         match session.open_direct(ino, flags) {
-            Ok(Some(file)) => {
-                log::say(&format_args!("inode {ino} goes past the mount"));
-                Some(file)
-            }
+            Ok(Some(file)) => Some(file),
             Ok(None) => {
                 stays(&"its bytes are not at hand just now");
                 None

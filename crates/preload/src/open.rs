@@ -24,6 +24,8 @@ const OTHERWISE: c_int = libc::O_APPEND
 const LONGEST: usize = 0x7fff_f000;
 /// A file is opened beside the mount when so many bytes of it were read or written: that takes as long as moving them through it.
 const WORTH: u64 = 256 << 10;
+/// Of what lies on targets only so many bytes at once count: each request is a way to a mover, and smaller writes the mount answers from memory.
+const LARGE: usize = 64 << 10;
 
 /// For how long who syncs waits for a node that is started anew, as the mount of another host would, and how long between two attempts.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -38,12 +40,20 @@ pub struct Open {
     pub what: What,
     flags: OpenFlags,
     moved: AtomicU64,
+    /// Of these, those that were moved many at once.
+    moved_large: AtomicU64,
+    /// It lies on targets.
+    far: AtomicBool,
     /// Its bytes go through the mount for good.
     left: AtomicBool,
     opening: Mutex<()>,
     direct: RwLock<Option<Arc<File>>>,
     read: AtomicU64,
     written: AtomicU64,
+    /// Something was written to targets since the last sync.
+    unsynced: AtomicBool,
+    /// And may be lost, or nobody knows, as the file is not open beside the mount any more.
+    unsure: AtomicBool,
 }
 
 /// The kernel asks how long the file is: pages behind the end that it knows cannot be touched.
@@ -102,11 +112,15 @@ impl Open {
                 ..OpenFlags::default()
             },
             moved: AtomicU64::new(0),
+            moved_large: AtomicU64::new(0),
+            far: AtomicBool::new(false),
             left: AtomicBool::new(false),
             opening: Mutex::new(()),
             direct: RwLock::default(),
             read: AtomicU64::new(0),
             written: AtomicU64::new(0),
+            unsynced: AtomicBool::new(false),
+            unsure: AtomicBool::new(false),
         })
     }
 
@@ -115,6 +129,13 @@ impl Open {
     pub fn leave(&self) {
         self.left.store(true, Ordering::Release);
         let file = self.direct.write().take();
+        // The mount knows nothing of what was written past it, when it is to sync that.
+        if let Some(file) = &file
+            && self.unsynced.swap(false, Ordering::AcqRel)
+            && file.sync().is_err()
+        {
+            self.unsure.store(true, Ordering::Release);
+        }
         drop(file);
     }
 
@@ -123,8 +144,8 @@ impl Open {
         self.leave();
     }
 
-    /// The way past the mount for so many bytes; None: through it.
-    fn way(&self, table: &Table, fd: c_int, bytes: usize) -> Option<Arc<File>> {
+    /// The way past the mount for so many bytes, which may be many at once; None: through it.
+    fn way(&self, table: &Table, fd: c_int, bytes: usize, large: bool) -> Option<Arc<File>> {
         if self.left.load(Ordering::Acquire) {
             return None;
         }
@@ -132,8 +153,13 @@ impl Open {
         if let Some(file) = self.direct.read().clone() {
             return Some(file).filter(|_| look(fd) == Some(self.what));
         }
-        let moved = self.moved.fetch_add(bytes as u64, Ordering::Relaxed) + bytes as u64;
-        if moved < AFTER.load(Ordering::Relaxed) {
+        let add =
+            |count: &AtomicU64, bytes: usize| count.fetch_add(bytes as u64, Ordering::Relaxed) + bytes as u64;
+        let moved = add(&self.moved, bytes);
+        let moved_large = add(&self.moved_large, if large { bytes } else { 0 });
+        let after = AFTER.load(Ordering::Relaxed);
+        let counts = if self.far.load(Ordering::Relaxed) { moved_large } else { moved };
+        if counts < after {
             return None;
         }
         let _one = self.opening.try_lock()?;
@@ -142,7 +168,18 @@ impl Open {
         }
         let mapped = table.is_mapped(self.what);
         match table.nodes.open(fd, self.what.1, self.flags).filter(|_| !mapped) {
-            Some(file) => Some(self.direct.write().insert(Arc::new(file)).clone()),
+            Some(file) if !file.has_object() && moved_large < after => {
+                log::say(&format_args!(
+                    "inode {}: the mount is as quick until more is moved at once",
+                    self.what.1
+                ));
+                self.far.store(true, Ordering::Relaxed);
+                None
+            }
+            Some(file) => {
+                log::say(&format_args!("inode {} goes past the mount", self.what.1));
+                Some(self.direct.write().insert(Arc::new(file)).clone())
+            }
             None => {
                 self.leave();
                 None
@@ -156,7 +193,7 @@ impl Open {
     /// `parts` are as readv(2) wants them.
     pub unsafe fn read(&self, table: &Table, fd: c_int, parts: &[iovec]) -> Option<usize> {
         let total = total(parts).filter(|_| self.flags.read)?;
-        let file = self.way(table, fd, total)?;
+        let file = self.way(table, fd, total, total >= LARGE)?;
         // The position moves first, as a whole: whoever shares it reads what follows.
         let at = advance(fd, total as i64)?;
         // SAFETY: the caller's promise.
@@ -171,7 +208,7 @@ impl Open {
     /// `parts` are as writev(2) wants them.
     pub unsafe fn write(&self, table: &Table, fd: c_int, parts: &[iovec]) -> Option<usize> {
         let total = total(parts).filter(|_| self.flags.write)?;
-        let file = self.way(table, fd, total)?;
+        let file = self.way(table, fd, total, total > LARGE)?;
         let at = advance(fd, total as i64)?;
         // SAFETY: the caller's promise.
         let written = unsafe { self.write_to(&file, parts, at) };
@@ -187,7 +224,7 @@ impl Open {
     /// `parts` are as preadv(2) wants them.
     pub unsafe fn read_at(&self, table: &Table, fd: c_int, parts: &[iovec], at: i64) -> Option<usize> {
         let total = total(parts).filter(|_| self.flags.read)?;
-        let file = self.way(table, fd, total)?;
+        let file = self.way(table, fd, total, total >= LARGE)?;
         // SAFETY: the caller's promise.
         unsafe { self.read_from(&file, parts, at) }
     }
@@ -198,7 +235,7 @@ impl Open {
     /// `parts` are as pwritev(2) wants them.
     pub unsafe fn write_at(&self, table: &Table, fd: c_int, parts: &[iovec], at: i64) -> Option<usize> {
         let total = total(parts).filter(|_| self.flags.write)?;
-        let file = self.way(table, fd, total)?;
+        let file = self.way(table, fd, total, total > LARGE)?;
         // SAFETY: the caller's promise.
         unsafe { self.write_to(&file, parts, at) }
     }
@@ -214,8 +251,12 @@ impl Open {
 
     /// What was written past the mount is durable; false: it is not, or nobody knows.
     pub fn sync(&self) -> bool {
+        if self.unsure.swap(false, Ordering::AcqRel) {
+            return false;
+        }
         // What the object has the mount's own call makes durable.
         let Some(file) = self.direct.read().clone().filter(|file| !file.has_object()) else { return true };
+        self.unsynced.store(false, Ordering::Release);
         let until = Instant::now() + PATIENCE;
         loop {
             match file.sync() {
@@ -223,6 +264,7 @@ impl Open {
                 Err(e) if e.is_away() && Instant::now() < until => std::thread::sleep(PAUSE),
                 Err(e) => {
                     self.trouble("syncing", &e);
+                    self.unsure.store(false, Ordering::Release);
                     return false;
                 }
             }
@@ -262,6 +304,7 @@ impl Open {
             return None;
         }
         let (at, mut written) = (u64::try_from(at).ok()?, 0);
+        self.unsynced.fetch_or(!file.has_object(), Ordering::AcqRel);
         for part in parts.iter().filter(|part| part.iov_len > 0) {
             // SAFETY: the caller's promise.
             let data = unsafe { std::slice::from_raw_parts(part.iov_base.cast::<u8>(), part.iov_len) };
@@ -278,6 +321,8 @@ impl Open {
 
 impl Drop for Open {
     fn drop(&mut self) {
+        // Nobody can ask whether it is durable any more.
+        self.unsynced.store(false, Ordering::Release);
         self.leave();
         let (read, written) = (self.read.load(Ordering::Relaxed), self.written.load(Ordering::Relaxed));
         if read + written > 0 {

@@ -28,6 +28,13 @@ pub fn place(descriptor: OwnedFd) -> OwnedFd {
         }
         _ => descriptor,
     };
+    // Whoever has just closed it takes its mark away behind that. A program that closed it by itself leaves the mark.
+    for _ in 0..1000 {
+        if !OWN.has(placed.as_raw_fd()) {
+            break;
+        }
+        std::thread::yield_now();
+    }
     OWN.add(placed.as_raw_fd());
     placed
 }

@@ -235,7 +235,7 @@ pub fn leave(fd: c_int) {
 }
 
 /// Nodes are told what was written past their mounts.
-pub fn tell() {
+pub fn tell_all() {
     if KNOWN.within(0, c_int::MAX).next().is_none() {
         return;
     }
@@ -244,17 +244,43 @@ pub fn tell() {
     let _ = catch_unwind(AssertUnwindSafe(|| all.iter().for_each(|open| open.tell())));
 }
 
+/// The same of one file.
+pub fn tell(fd: c_int) {
+    with(fd, |table, open| {
+        table.all(open.what).iter().for_each(|open| open.tell());
+        Some(())
+    });
+}
+
+/// What was written past the mount to a file is durable; false: it is not, or nobody knows.
+pub fn sync(fd: c_int) -> bool {
+    let synced = |table: &Table, open: &Arc<Open>| {
+        let all = table.all(open.what);
+        // All are synced, whatever comes of the first.
+        let synced = || all.iter().filter(|open| !open.sync()).count() == 0;
+        Some(catch_unwind(AssertUnwindSafe(synced)).unwrap_or(false))
+    };
+    with(fd, synced).unwrap_or(true)
+}
+
 /// The program takes the number of a descriptor of the library: from now on everything goes to the mount, and the library closes what it has open,
 /// so that none of its threads meets the program's descriptor. False: another thread is just using it.
 pub fn retire(fd: c_int) -> bool {
-    let Some(table) = table() else { return true };
+    if OWNER.load(Ordering::Acquire) != process() {
+        // A child of vfork(2) has descriptors of its own.
+        return true;
+    }
     let Some(_inside) = Inside::enter() else { return false };
-    log::say(&format_args!("the program takes descriptor {fd}: from here on everything goes to the mount"));
-    TABLE.store(null_mut(), Ordering::Release);
-    let all = std::mem::take(&mut *table.files.write());
-    all.values().for_each(|open| open.leave());
-    drop(all);
-    table.nodes.end();
+    if let Some(table) = table() {
+        log::say(&format_args!(
+            "the program takes descriptor {fd}: from here on everything goes to the mount"
+        ));
+        TABLE.store(null_mut(), Ordering::Release);
+        let all = std::mem::take(&mut *table.files.write());
+        all.values().for_each(|open| open.leave());
+        drop(all);
+        table.nodes.end();
+    }
     let until = Instant::now() + RETIRING;
     while own::is_own(fd) && Instant::now() < until {
         std::thread::sleep(Duration::from_millis(5));
@@ -270,9 +296,13 @@ impl Table {
     }
 
     fn leave(&self, fd: c_int, what: What) {
-        let all: Vec<_> = self.files.read().values().cloned().collect();
-        all.iter().filter(|open| open.what == what).for_each(|open| open.leave());
+        self.all(what).iter().for_each(|open| open.leave());
         open::measure(fd);
+    }
+
+    /// All that is open of a file.
+    fn all(&self, what: What) -> Vec<Arc<Open>> {
+        self.files.read().values().filter(|open| open.what == what).cloned().collect()
     }
 
     /// Whether the program has mapped a file.

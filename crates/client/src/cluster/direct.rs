@@ -3,9 +3,9 @@
 //! A write that makes a file longer is told to the node before it is answered, so that whoever asks for the length anywhere learns it. That
 //! bytes were changed in place is told when the file is flushed, synced or closed, or its attributes are asked for here.
 
-use super::Shared;
 use super::groups::Kind;
 use super::table::{OpenFile, OpenInode};
+use super::{Shared, WAITED};
 use crate::length::{Asked, News, Telling};
 use layout::Redundancy;
 use std::sync::{Arc, Weak};
@@ -241,7 +241,7 @@ impl Shared {
             return Ok(false);
         }
         if length.written(Arc::downgrade(file), writing, end) {
-            self.commit(&file.inode, Telling::All)?;
+            self.commit_by(&file.inode, Telling::All, Some(file))?;
             if length.was_cut() {
                 // The node is asked how long it is, so that not each write within that is told.
                 *file.route.lock() = Route::Unknown;
@@ -281,6 +281,8 @@ impl Shared {
         sync: impl FnMut() -> FsResult<()>,
     ) -> FsResult<()> {
         let commit = || self.commit_by(&file.inode, Telling::All, Some(file)).map(drop);
-        file.inode.length.sync(commit, sync)
+        let begun = Instant::now();
+        // An error after so long is no answer: the node could not be asked.
+        file.inode.length.sync(commit, sync, |_| begun.elapsed() < WAITED)
     }
 }

@@ -12,7 +12,6 @@ use crate::{ClientError, Remote};
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::net::TcpStream;
-use std::sync::Weak;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use types::api::{FsResult, OpenFlags};
@@ -282,7 +281,7 @@ impl Lines {
         match self.exchange(line, &file.who, number.value, call) {
             Ok(Reply::Opened { handle, .. } | Reply::OpenedAt { handle, .. }) => {
                 *place = Place { begun: line.begun, handle };
-                file.inode.length.forgotten(Weak::new());
+                file.inode.is_open_in(line.begun);
                 Ok(handle)
             }
             Ok(_) => Err(Trouble::Refused(FsError::Io)),

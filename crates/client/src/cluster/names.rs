@@ -3,7 +3,7 @@
 use super::bytes::{count, done, nobody};
 use super::groups::Kind;
 use super::table::Place;
-use super::{ClusterFiles, NODE};
+use super::{ClusterFiles, NODE, WAITED};
 use crate::length::{Cutting, Telling};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,8 +14,6 @@ use wire::{FileCall, Look, Reply, Seen};
 
 /// Entries with attributes asked for at once: with names of 255 bytes they fit well into a frame.
 const PAGE: usize = 2000;
-/// An error after so long is no refusal: the node could not be asked.
-const WAITED: Duration = Duration::from_secs(10);
 
 impl ClusterFiles {
     fn ask(&self, cx: &Cx, call: FileCall) -> FsResult<Reply> {

@@ -46,12 +46,23 @@ pub(super) struct OpenInode {
     pub(super) prepared: AtomicBool,
     /// What the node was told of its length.
     pub(super) length: Length<Weak<OpenFile>>,
+    /// The session in which that was; 0: nothing is open yet.
+    told_in: AtomicU64,
     /// The session in which locks of it are held; 0: none are.
     pub(super) locked_in: AtomicU64,
     /// What programs have written and targets do not have yet.
     pub(super) behind: Behind,
     /// How all copies are written while nobody else writes.
     pub(super) copies: Copies,
+}
+
+impl OpenInode {
+    /// It is open in a session: another one than before knows nothing of what that was told.
+    pub(super) fn is_open_in(&self, begun: u64) {
+        if ![0, begun].contains(&self.told_in.swap(begun, Ordering::AcqRel)) {
+            self.length.forgotten(Weak::new());
+        }
+    }
 }
 
 /// All open files.
@@ -76,6 +87,7 @@ impl Table {
         let mut state = self.state.lock();
         let (count, inode) = state.inodes.entry(ino).or_default();
         *count += 1;
+        inode.is_open_in(place.begun);
         let file = OpenFile {
             ino,
             flags,

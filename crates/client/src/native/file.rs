@@ -378,7 +378,9 @@ impl File {
         let _cutting = self.lanes.cuts.begin();
         self.lanes.names_of(&self.held, |connection| {
             self.held.note_served();
-            connection.file::<Attr>(call)
+            let cut = connection.file::<Attr>(call);
+            self.held.note_served();
+            cut
         })?;
         self.movers.iter().for_each(|movers| movers.cut());
         Ok(())

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use stripe::Columns;
 use stripe::Ways;
 use types::api::OpenFlags;
-use types::{Attr, FsError, Handle, Ino};
+use types::{Attr, FsError, Handle, Ino, Time};
 use wire::{Call, FileCall, FileLayout, Reply};
 
 /// A number that no other program chooses.
@@ -82,8 +82,8 @@ pub struct Held {
     now: Mutex<Place>,
     /// How often the file was opened again.
     lives: AtomicU64,
-    /// How it is opened again by a node that was started anew; None: it is not.
-    again: Option<(Ino, OpenFlags)>,
+    /// How it is opened again by a node that was started anew, and when it was made; None: it is not.
+    again: Option<(Ino, OpenFlags, Time)>,
     /// What was written through the node, by all handles of an open file.
     served: Arc<Served>,
     counted: bool,
@@ -106,6 +106,13 @@ struct Served {
 }
 
 impl Served {
+    /// A file that was cut when it was opened is not known to be durable either.
+    fn new(opened: Option<OpenFlags>) -> Arc<Self> {
+        let served = Self::default();
+        served.writes.store(opened.is_some_and(|flags| flags.truncate).into(), Ordering::Release);
+        Arc::new(served)
+    }
+
     fn is_synced(&self) -> bool {
         self.synced.load(Ordering::Acquire) == self.writes.load(Ordering::Acquire)
     }
@@ -128,15 +135,19 @@ impl std::fmt::Debug for Lane {
 }
 
 impl Held {
-    /// One more of an open file, if it is open as long as the other.
-    pub fn beside(self, other: &Self) -> Result<Self, Self> {
+    /// Whether the one is open as long as the other.
+    pub fn lives_with(&self, other: &Self) -> bool {
         let (own, others) = (self.life(), other.life());
-        let same = match own {
+        match own {
             Life::Session(_) => own == others,
             // Each for itself.
             Life::Connection(_) => matches!(others, Life::Connection(_)),
-        };
-        if same { Ok(Self { served: other.served.clone(), ..self }) } else { Err(self) }
+        }
+    }
+
+    /// One more of the same open file.
+    pub fn beside(self, other: &Self) -> Self {
+        Self { served: other.served.clone(), ..self }
     }
 
     /// For how long it is open.
@@ -154,7 +165,7 @@ impl Held {
         self.lives.load(Ordering::Acquire)
     }
 
-    /// Something is written through the node that has the file open by now.
+    /// Something is about to be written through the node that has the file open by now, or was: who syncs meanwhile does not know whether it is durable then.
     pub(super) fn note_served(&self) {
         self.served.writes.fetch_add(1, Ordering::AcqRel);
     }
@@ -242,8 +253,8 @@ impl Lanes {
                     lane,
                     now: Mutex::new(Place { life, handle }),
                     lives: AtomicU64::new(0),
-                    again: again.map(|flags| (attr.ino, flags)),
-                    served: Arc::default(),
+                    again: again.map(|flags| (attr.ino, flags, attr.btime)),
+                    served: Served::new(flags),
                     counted: own,
                     lent: Lent::default(),
                 };
@@ -266,7 +277,7 @@ impl Lanes {
     /// # Errors
     /// ESTALE: that cannot be told from nothing having happened. Something was locked, and somebody else may have it by now; or something was written that may be lost with
     /// the machine of the node.
-    fn goes_on(&self, held: &Held) -> Done<(Ino, OpenFlags)> {
+    fn goes_on(&self, held: &Held) -> Done<(Ino, OpenFlags, Time)> {
         let again = held.again.filter(|_| held.served.is_synced() && !self.locks.load(Ordering::Acquire));
         again.ok_or_else(|| refused(b"open file", FsError::Stale))
     }
@@ -278,8 +289,13 @@ impl Lanes {
         if now.life == life {
             return Ok(now.handle);
         }
-        let (ino, flags) = self.goes_on(held)?;
+        let (ino, flags, made) = self.goes_on(held)?;
         match connection.call(&Call::File(FileCall::OpenAs { ino, flags })) {
+            // The name of this one was lost with the node, before it was durable, and another file has its number.
+            Ok((Reply::Opened { handle, attr, .. }, _)) if attr.btime != made => {
+                let _ = connection.file::<()>(FileCall::Release { handle, sync: false });
+                Err(refused(b"open file", FsError::Stale))
+            }
             // A descriptor is of no use: who has had none goes on so.
             Ok((Reply::Opened { handle, .. }, _)) => {
                 *now = Place { life, handle };

@@ -96,7 +96,9 @@ pub fn write_served(lanes: &Lanes, held: &Held, offset: u64, data: &[u8]) -> Don
             held.note_served();
             FileCall::Write { handle, offset: at, data: part }
         };
-        let taken: u64 = lanes.call(held, call)?;
+        let taken = lanes.call(held, call);
+        held.note_served();
+        let taken: u64 = taken?;
         if taken == 0 || taken > most {
             return Err(ClientError::WrongAnswer { asked: "Write" });
         }
@@ -207,10 +209,10 @@ fn work(first: Port, again: Option<(Ino, OpenFlags)>, todo: &Receiver<Job>) -> D
         return Ok(());
     };
     let Ok(opened) = lanes.open(FileCall::OpenAs { ino, flags }, true) else { return Ok(()) };
-    let held = match opened.held.beside(of) {
-        Ok(held) => Arc::new(held),
-        Err(other) => return lanes.release(&other),
-    };
+    if !opened.held.lives_with(of) {
+        return lanes.release(&opened.held);
+    }
+    let held = Arc::new(opened.held.beside(of));
     let port = Port::Served(lanes.clone(), held.clone(), alone.clone());
     todo.iter().for_each(|job| job(&port));
     lanes.release(&held)

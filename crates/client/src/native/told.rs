@@ -47,8 +47,10 @@ impl Told {
     /// A node that has opened the file again knows nothing of what the one before was told.
     fn look(&self) {
         let lives = self.held.lives();
-        if self.lives.swap(lives, Ordering::AcqRel) != lives {
+        if self.lives.load(Ordering::Acquire) != lives {
+            // In this order: who sees the one sees the other.
             self.length.forgotten(());
+            self.lives.store(lives, Ordering::Release);
         }
     }
 
@@ -75,6 +77,6 @@ impl Told {
             self.look();
             synced
         };
-        self.length.sync(|| self.commit(), sync)
+        self.length.sync(|| self.commit(), sync, |e| !e.is_away() && !e.no_node())
     }
 }

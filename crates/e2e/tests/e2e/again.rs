@@ -123,20 +123,33 @@ fn what_a_machine_may_have_lost_while_the_first_node_was_dead_is_not_taken_for_s
         targets.iter().any(|target| serves(first, lost, *target))
     };
     let session = patient(joined);
-    let mut mounted = (0..30).find_map(|n| {
-        let name = format!("mounted{n}");
-        let file = fs::File::create(hosts.there.join(&name)).unwrap();
-        lies_there(&name).then_some(file)
-    });
-    let mounted = mounted.as_mut().expect("a file that lies there");
-    mounted.write_all(&noise(1, 300_000)).unwrap();
-    let program = (0..30).find_map(|n| {
-        let name = format!("program{n}");
-        let file = open(&session, &named(&hosts, &name));
-        lies_there(&name).then_some(file)
-    });
-    let program = program.expect("a file that lies there");
-    program.write_at(&noise(2, 300_000), 0).unwrap();
+    let impatient = Session::connect(&joined.state().join("control.sock")).unwrap();
+    let mut made = 0..60;
+    let mut mounted = || {
+        let (path, mut file) = made
+            .by_ref()
+            .find_map(|n| {
+                let name = format!("mounted{n}");
+                let file = fs::File::create(hosts.there.join(&name)).unwrap();
+                lies_there(&name).then(|| (hosts.there.join(&name), file))
+            })
+            .expect("a file that lies there");
+        file.write_all(&noise(1, 300_000)).unwrap();
+        (path, file)
+    };
+    let ((_, mut by_one), (path, by_another)) = (mounted(), mounted());
+    let of_program = |session: &Session, first: usize| {
+        let file = (first..first + 30).find_map(|n| {
+            let name = format!("program{n}");
+            let file = open(session, &named(&hosts, &name));
+            lies_there(&name).then_some(file)
+        });
+        let file = file.expect("a file that lies there");
+        file.write_at(&noise(2, 300_000), 0).unwrap();
+        file.flush().unwrap();
+        file
+    };
+    let (program, hasty) = (of_program(&session, 0), of_program(&impatient, 30));
     let synced = hosts.there.join("synced");
     let mut synced = fs::File::create(&synced).unwrap();
     synced.write_all(&noise(3, 300_000)).unwrap();
@@ -144,18 +157,26 @@ fn what_a_machine_may_have_lost_while_the_first_node_was_dead_is_not_taken_for_s
     let (start, machine) = (Starter::of(first), Starter::of_a_machine(lost, 2));
     first.kill();
     lost.kill();
+    // Who asks now is told that nobody is there, which is no answer.
+    let away = hasty.sync().unwrap_err();
+    assert!(reason(&away).is_none(), "{away}");
     machine.now();
     start.now();
     first.wait("the targets", || up(first).len() == 3);
-    assert_eq!(mounted.sync_all().unwrap_err().raw_os_error(), Some(5), "EIO");
+    let is_lost =
+        |synced: std::io::Result<()>| assert_eq!(synced.unwrap_err().raw_os_error(), Some(5), "EIO");
+    is_lost(by_one.sync_all());
+    is_lost(fs::OpenOptions::new().write(true).open(path).unwrap().sync_all());
     assert_eq!(reason(&program.sync().unwrap_err()), Some(FsError::Io));
+    let said = (0..20).map(|_| hasty.sync()).find(|said| !said.as_ref().is_err_and(ClientError::is_away));
+    assert_eq!(said.and_then(|said| reason(&said.unwrap_err())), Some(FsError::Io));
     synced.sync_all().unwrap();
     // It was said, and what is written from now on counts.
-    mounted.write_all(&noise(4, 300_000)).unwrap();
-    mounted.sync_all().unwrap();
+    by_one.write_all(&noise(4, 300_000)).unwrap();
+    by_one.sync_all().unwrap();
     program.write_at(&noise(5, 300_000), 0).unwrap();
     program.sync().unwrap();
     program.close().unwrap();
-    drop((synced, session));
+    drop((by_another, hasty, synced, session));
     first.check();
 }

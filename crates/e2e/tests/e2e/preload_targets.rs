@@ -125,6 +125,38 @@ time.sleep(600)
     hosts.first().check();
 }
 
+/// What is moved in small pieces stays with the mount, which keeps them together.
+#[test]
+fn who_moves_little_at_once_stays_with_the_mount() {
+    if !can_mount("programs with the preload library") {
+        return;
+    }
+    let hosts = Hosts::new("0");
+    let program = preloaded(&hosts.beds[1]);
+    let past = |size: &str| {
+        let path = hosts.there.join(size);
+        for way in ["wb", "r+b", "rb"] {
+            let script = format!(
+                "
+import sys
+with open(sys.argv[1], '{way}', buffering=0) as f:
+    for n in range(3000000 // {size}):
+        f.read({size}) if '{way}' == 'rb' else f.write(b'x' * {size})
+"
+            );
+            program.with_run_as_usual(&mut python(&script, &path));
+        }
+        let said = program.said();
+        program.forget();
+        said.matches("goes past the mount").count()
+    };
+    assert_eq!(past("4096"), 0);
+    // Written in such pieces it stays, read it does not.
+    assert_eq!(past("65536"), 1);
+    assert_eq!(past("1000000"), 3);
+    hosts.first().check();
+}
+
 /// A time that was set stays, also after something was written in place.
 #[test]
 fn times_that_are_set_stay_when_the_file_is_closed() {
