@@ -7,7 +7,7 @@ use e2e::hosts::Hosts;
 use e2e::{Bed, Starter, can_mount, noise};
 use std::fs;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use types::FsError;
 
@@ -104,6 +104,37 @@ fn open_files_of_programs_go_on_when_the_first_node_is_started_anew() {
     hosts.first().check();
 }
 
+/// Whether something of a file lies on the target of a node.
+fn lies_there(hosts: &Hosts, there: &Bed, name: &str) -> bool {
+    let targets = lies_on(hosts.first(), Path::new(&format!("tc:{}", named(hosts, name))));
+    targets.iter().any(|target| serves(hosts.first(), there, *target))
+}
+
+/// A file that was written at the second host's mount, and not synced.
+fn mounted_there(hosts: &Hosts, there: &Bed, first: usize) -> (PathBuf, fs::File) {
+    let found = (first..first + 30).find_map(|n| {
+        let name = format!("mounted{n}");
+        let file = fs::File::create(hosts.there.join(&name)).unwrap();
+        lies_there(hosts, there, &name).then(|| (hosts.there.join(&name), file))
+    });
+    let (path, mut file) = found.expect("a file that lies there");
+    file.write_all(&noise(1, 300_000)).unwrap();
+    (path, file)
+}
+
+/// The same by a program.
+fn program_there(hosts: &Hosts, there: &Bed, session: &Session, first: usize) -> File {
+    let found = (first..first + 30).find_map(|n| {
+        let name = format!("program{n}");
+        let file = open(session, &named(hosts, &name));
+        lies_there(hosts, there, &name).then_some(file)
+    });
+    let file = found.expect("a file that lies there");
+    file.write_at(&noise(2, 300_000), 0).unwrap();
+    file.flush().unwrap();
+    file
+}
+
 /// A machine with a target loses power while the first node is dead, which knew what was written to it: who wrote it knows too.
 #[test]
 fn what_a_machine_may_have_lost_while_the_first_node_was_dead_is_not_taken_for_synced() {
@@ -118,38 +149,12 @@ fn what_a_machine_may_have_lost_while_the_first_node_was_dead_is_not_taken_for_s
     lost.kill();
     machine.now();
     first.wait("the targets", || up(first).len() == 3);
-    let lies_there = |name: &str| {
-        let targets = lies_on(first, Path::new(&format!("tc:{}", named(&hosts, name))));
-        targets.iter().any(|target| serves(first, lost, *target))
-    };
     let session = patient(joined);
     let impatient = Session::connect(&joined.state().join("control.sock")).unwrap();
-    let mut made = 0..60;
-    let mut mounted = || {
-        let (path, mut file) = made
-            .by_ref()
-            .find_map(|n| {
-                let name = format!("mounted{n}");
-                let file = fs::File::create(hosts.there.join(&name)).unwrap();
-                lies_there(&name).then(|| (hosts.there.join(&name), file))
-            })
-            .expect("a file that lies there");
-        file.write_all(&noise(1, 300_000)).unwrap();
-        (path, file)
-    };
-    let ((_, mut by_one), (path, by_another)) = (mounted(), mounted());
-    let of_program = |session: &Session, first: usize| {
-        let file = (first..first + 30).find_map(|n| {
-            let name = format!("program{n}");
-            let file = open(session, &named(&hosts, &name));
-            lies_there(&name).then_some(file)
-        });
-        let file = file.expect("a file that lies there");
-        file.write_at(&noise(2, 300_000), 0).unwrap();
-        file.flush().unwrap();
-        file
-    };
-    let (program, hasty) = (of_program(&session, 0), of_program(&impatient, 30));
+    let ((_, mut by_one), (path, by_another)) =
+        (mounted_there(&hosts, lost, 0), mounted_there(&hosts, lost, 30));
+    let program = program_there(&hosts, lost, &session, 0);
+    let hasty = program_there(&hosts, lost, &impatient, 30);
     let synced = hosts.there.join("synced");
     let mut synced = fs::File::create(&synced).unwrap();
     synced.write_all(&noise(3, 300_000)).unwrap();
