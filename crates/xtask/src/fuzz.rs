@@ -2,8 +2,11 @@
 
 use anyhow::{Context, Result, bail, ensure};
 use std::fs;
+use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::thread;
 
 /// Seconds in all when none are given.
 const SECONDS: u32 = 60;
@@ -31,14 +34,28 @@ pub fn run(root: &Path, words: &[&str]) -> Result<Vec<String>> {
     let wanted: Vec<&String> =
         names.iter().filter(|name| order.target.as_ref().is_none_or(|t| t == *name)).collect();
     ensure!(!wanted.is_empty(), "no such target; there are: {}", names.join(", "));
-    let each = order.seconds.unwrap_or(SECONDS) / wanted.len() as u32;
-    let mut problems = Vec::new();
-    for name in wanted {
+    let each = (order.seconds.unwrap_or(SECONDS) / wanted.len() as u32).max(1);
+    let one = |name: &String| -> Result<Option<String>> {
         let places = Places::new(root, name)?;
-        problems.extend(search(&program, name, &places, each.max(1), order.seed)?);
+        let defect = search(&program, name, &places, each, order.seed)?;
         if order.merge {
             merge(&program, name, &places)?;
         }
+        Ok(defect)
+    };
+    // As many at a time as there are processors.
+    let waiting = Mutex::new(wanted.into_iter());
+    let next = || waiting.lock().ok().and_then(|mut waiting| waiting.next());
+    let some =
+        || std::iter::from_fn(next).filter_map(|name| one(name).transpose()).collect::<Result<Vec<_>>>();
+    let cores = thread::available_parallelism().map_or(1, NonZero::get);
+    let found: Vec<Result<Vec<String>>> = thread::scope(|scope| {
+        let threads: Vec<_> = (0..cores).map(|_| scope.spawn(some)).collect();
+        threads.into_iter().map(|one| one.join().unwrap_or_else(|_| bail!("a panic"))).collect()
+    });
+    let mut problems = Vec::new();
+    for some in found {
+        problems.extend(some?);
     }
     problems.extend(too_large(root)?);
     Ok(problems)
