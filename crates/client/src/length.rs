@@ -21,6 +21,8 @@ pub(crate) struct Length<H> {
     own: Arc<Cuts>,
     /// Somebody here has set the length, and the node was not asked for it since.
     cut: AtomicBool,
+    /// Through what was written last.
+    last: Mutex<Option<H>>,
     /// Writes so far.
     writes: AtomicU64,
     /// How often the node had forgotten what it was told.
@@ -161,6 +163,7 @@ impl<H> Length<H> {
             known: Mutex::default(),
             own,
             cut: AtomicBool::new(false),
+            last: Mutex::new(None),
             writes: AtomicU64::new(0),
             forgotten: AtomicU64::new(0),
             machines: Machines::default(),
@@ -205,6 +208,7 @@ impl<H: Clone> Length<H> {
     /// Something is written from now on: also if that fails, some bytes may be there.
     pub(crate) fn writing(&self, by: H) -> Writing {
         let cuts = self.known.lock().cuts;
+        *self.last.lock() = Some(by.clone());
         self.untold.lock().note(Part { by, end: 0, cuts });
         self.writes.fetch_add(1, Ordering::AcqRel);
         Writing { cuts }
@@ -278,8 +282,9 @@ impl<H: Clone> Length<H> {
 
     /// The node was started anew, or another one is in its place: it is told once more which machines have what is not known to be durable, as it compares them with those that it
     /// finds when that is synced. To be called when the file was opened there again.
-    pub(crate) fn forgotten(&self, by: H) {
-        if self.machines.known().iter().any(|machine| *machine != 0) {
+    pub(crate) fn forgotten(&self) {
+        let last = self.last.lock().clone();
+        if let Some(by) = last.filter(|_| self.machines.known().iter().any(|machine| *machine != 0)) {
             let mut untold = self.untold.lock();
             let now = untold.now;
             // What is to be told anyway brings it along.

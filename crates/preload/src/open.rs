@@ -28,7 +28,7 @@ const WORTH: u64 = 256 << 10;
 const LARGE: usize = 64 << 10;
 
 /// For how long who syncs waits for a node that is started anew, as the mount of another host would, and how long between two attempts.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Which file: device and inode.
@@ -95,6 +95,16 @@ fn is_limited() -> bool {
     told != 0 || limit.rlim_cur != libc::RLIM_INFINITY
 }
 
+/// Asks a node, again and again while it is away.
+fn insist(until: Instant, ask: impl Fn() -> Result<(), ClientError>) -> Result<(), ClientError> {
+    loop {
+        match ask() {
+            Err(e) if e.is_away() && Instant::now() < until => std::thread::sleep(PAUSE),
+            answered => return answered,
+        }
+    }
+}
+
 impl Open {
     /// Whether a file that was opened with these flags can be one of these.
     pub fn may_be(flags: c_int) -> bool {
@@ -132,7 +142,7 @@ impl Open {
         // The mount knows nothing of what was written past it, when it is to sync that.
         if let Some(file) = &file
             && self.unsynced.swap(false, Ordering::AcqRel)
-            && file.sync().is_err()
+            && insist(Instant::now() + PATIENCE, || file.sync()).is_err()
         {
             self.unsure.store(true, Ordering::Release);
         }
@@ -242,33 +252,32 @@ impl Open {
 
     /// The node is told what was written past the mount.
     pub fn tell(&self) {
-        if let Some(file) = self.direct.read().clone()
-            && let Err(e) = file.flush()
-        {
+        let file = self.direct.read().clone();
+        let Some(file) = file else { return };
+        if let Err(e) = insist(Instant::now() + PATIENCE, || file.flush()) {
             self.trouble("telling the node", &e);
         }
     }
 
-    /// What was written past the mount is durable; false: it is not, or nobody knows.
-    pub fn sync(&self) -> bool {
+    /// The next sync of it says that something may be lost: another one has heard that of the same file.
+    pub fn doubt(&self) {
+        self.unsure.store(true, Ordering::Release);
+    }
+
+    /// What was written past the mount is durable; false: it is not, or nobody knows. Waits so long for a node.
+    pub fn sync(&self, until: Instant) -> bool {
         if self.unsure.swap(false, Ordering::AcqRel) {
             return false;
         }
         // What the object has the mount's own call makes durable.
-        let Some(file) = self.direct.read().clone().filter(|file| !file.has_object()) else { return true };
-        self.unsynced.store(false, Ordering::Release);
-        let until = Instant::now() + PATIENCE;
-        loop {
-            match file.sync() {
-                Ok(()) => return true,
-                Err(e) if e.is_away() && Instant::now() < until => std::thread::sleep(PAUSE),
-                Err(e) => {
-                    self.trouble("syncing", &e);
-                    self.unsure.store(false, Ordering::Release);
-                    return false;
-                }
-            }
+        let file = self.direct.read().clone();
+        let unsynced = self.unsynced.swap(false, Ordering::AcqRel);
+        // Somebody was still writing past the mount when the file was given back to it.
+        let Some(file) = file else { return !unsynced };
+        if file.has_object() {
+            return true;
         }
+        insist(until, || file.sync()).inspect_err(|e| self.trouble("syncing", e)).is_ok()
     }
 
     unsafe fn read_from(&self, file: &File, parts: &[iovec], at: i64) -> Option<usize> {
@@ -304,7 +313,8 @@ impl Open {
             return None;
         }
         let (at, mut written) = (u64::try_from(at).ok()?, 0);
-        self.unsynced.fetch_or(!file.has_object(), Ordering::AcqRel);
+        let note = || self.unsynced.fetch_or(!file.has_object(), Ordering::AcqRel);
+        note();
         for part in parts.iter().filter(|part| part.iov_len > 0) {
             // SAFETY: the caller's promise.
             let data = unsafe { std::slice::from_raw_parts(part.iov_base.cast::<u8>(), part.iov_len) };
@@ -314,6 +324,7 @@ impl Open {
             }
             written += data.len();
         }
+        note();
         self.written.fetch_add(written as u64, Ordering::Relaxed);
         Some(written)
     }

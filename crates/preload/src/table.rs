@@ -256,8 +256,14 @@ pub fn tell(fd: c_int) {
 pub fn sync(fd: c_int) -> bool {
     let synced = |table: &Table, open: &Arc<Open>| {
         let all = table.all(open.what);
-        // All are synced, whatever comes of the first.
-        let synced = || all.iter().filter(|open| !open.sync()).count() == 0;
+        let until = Instant::now() + open::PATIENCE;
+        // All are synced, whatever comes of the first; whoever syncs one of the others hears of it too.
+        let synced = || {
+            let whole = all.iter().filter(|open| !open.sync(until)).count() == 0;
+            let others = all.iter().filter(|other| !whole && !Arc::ptr_eq(other, open));
+            others.for_each(|other| other.doubt());
+            whole
+        };
         Some(catch_unwind(AssertUnwindSafe(synced)).unwrap_or(false))
     };
     with(fd, synced).unwrap_or(true)

@@ -3,11 +3,13 @@
 //! A write that makes a file longer is told to the node before it is answered, so that whoever asks for the length anywhere learns it. That
 //! bytes were changed in place is told when the file is flushed, synced or closed, or its attributes are asked for here.
 
+use super::Shared;
 use super::groups::Kind;
+use super::lines::PATIENCE;
 use super::table::{OpenFile, OpenInode};
-use super::{Shared, WAITED};
 use crate::length::{Asked, News, Telling};
 use layout::Redundancy;
+use std::cell::Cell;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use stripe::{Authority, Columns, StripeError, Striped, layout_of};
@@ -278,11 +280,17 @@ impl Shared {
     pub(super) fn sync_direct(
         &self,
         file: &Arc<OpenFile>,
-        sync: impl FnMut() -> FsResult<()>,
+        mut sync: impl FnMut() -> FsResult<()>,
     ) -> FsResult<()> {
+        let took = Cell::new(Duration::ZERO);
+        let sync = || {
+            let begun = Instant::now();
+            let synced = sync();
+            took.set(begun.elapsed());
+            synced
+        };
         let commit = || self.commit_by(&file.inode, Telling::All, Some(file)).map(drop);
-        let begun = Instant::now();
         // An error after so long is no answer: the node could not be asked.
-        file.inode.length.sync(commit, sync, |_| begun.elapsed() < WAITED)
+        file.inode.length.sync(commit, sync, |_| took.get() < PATIENCE)
     }
 }

@@ -19,7 +19,7 @@ use types::{Cx, ErrorClass, FsError, Handle, LockOrder};
 use wire::{Call, CallOrder, Channel, Failure, FileCall, FileOrder, Reply, Speaks};
 
 /// How long a call waits for a node that does not answer.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 /// Between two attempts to reach it.
 const PAUSE: Duration = Duration::from_millis(100);
 /// After so many calls since the first one that is not answered the node is told which others are not: it keeps the answers to all that it is not told of.

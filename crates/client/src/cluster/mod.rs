@@ -40,7 +40,6 @@ pub use whose::Names;
 use crate::{ClientError, Remote};
 use lines::Lines;
 use std::sync::Arc;
-use std::time::Duration;
 use table::Table;
 use threads::{Here, Threads};
 
@@ -74,8 +73,6 @@ struct Shared {
     node: Option<String>,
 }
 
-/// An error after so long is no refusal: the node could not be asked.
-const WAITED: Duration = Duration::from_secs(10);
 /// Threads of each kind.
 const THREADS: usize = 16;
 /// Half of those that a gateway has for a mount.

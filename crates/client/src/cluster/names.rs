@@ -3,7 +3,7 @@
 use super::bytes::{count, done, nobody};
 use super::groups::Kind;
 use super::table::Place;
-use super::{ClusterFiles, NODE, WAITED};
+use super::{ClusterFiles, NODE};
 use crate::length::{Cutting, Telling};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,6 +14,9 @@ use wire::{FileCall, Look, Reply, Seen};
 
 /// Entries with attributes asked for at once: with names of 255 bytes they fit well into a frame.
 const PAGE: usize = 2000;
+
+/// An error after so long is no refusal: the node could not be asked.
+const WAITED: Duration = Duration::from_secs(10);
 
 impl ClusterFiles {
     fn ask(&self, cx: &Cx, call: FileCall) -> FsResult<Reply> {

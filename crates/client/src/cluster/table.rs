@@ -59,8 +59,13 @@ pub(super) struct OpenInode {
 impl OpenInode {
     /// It is open in a session: another one than before knows nothing of what that was told.
     pub(super) fn is_open_in(&self, begun: u64) {
-        if ![0, begun].contains(&self.told_in.swap(begun, Ordering::AcqRel)) {
-            self.length.forgotten(Weak::new());
+        let told_in = self.told_in.load(Ordering::Acquire);
+        if told_in != begun {
+            // In this order: who sees the one sees the other.
+            if told_in != 0 {
+                self.length.forgotten();
+            }
+            self.told_in.store(begun, Ordering::Release);
         }
     }
 }

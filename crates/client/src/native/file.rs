@@ -67,7 +67,8 @@ impl File {
         let again = OpenFlags { truncate: false, ..flags };
         let own = lanes.open(call(again), true);
         lanes.release(&opened.held)?;
-        Ok(Self::new(lanes, own?, flags))
+        let own = own?;
+        Ok(Self::new(lanes, Opened { held: own.held.beside(&opened.held), ..own }, flags))
     }
 
     pub(super) fn open_direct(session: &Session, ino: Ino, flags: OpenFlags) -> Done<Option<Self>> {

@@ -7,6 +7,7 @@ use super::{Done, PIECE};
 use crate::ClientError;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use parking_lot::Mutex;
+use std::cell::Cell;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -92,12 +93,16 @@ pub fn write_served(lanes: &Lanes, held: &Held, offset: u64, data: &[u8]) -> Don
     while written < data.len() {
         let part = data[written..data.len().min(written + PIECE)].to_vec();
         let (at, most) = (offset + written as u64, part.len() as u64);
+        let asked = Cell::new(false);
         let call = |handle| {
+            asked.set(true);
             held.note_served();
             FileCall::Write { handle, offset: at, data: part }
         };
         let taken = lanes.call(held, call);
-        held.note_served();
+        if asked.get() {
+            held.note_served();
+        }
         let taken: u64 = taken?;
         if taken == 0 || taken > most {
             return Err(ClientError::WrongAnswer { asked: "Write" });

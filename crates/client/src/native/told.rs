@@ -49,7 +49,7 @@ impl Told {
         let lives = self.held.lives();
         if self.lives.load(Ordering::Acquire) != lives {
             // In this order: who sees the one sees the other.
-            self.length.forgotten(());
+            self.length.forgotten();
             self.lives.store(lives, Ordering::Release);
         }
     }

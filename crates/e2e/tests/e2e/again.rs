@@ -173,7 +173,11 @@ fn what_a_machine_may_have_lost_while_the_first_node_was_dead_is_not_taken_for_s
     is_lost(by_one.sync_all());
     is_lost(fs::OpenOptions::new().write(true).open(path).unwrap().sync_all());
     assert_eq!(reason(&program.sync().unwrap_err()), Some(FsError::Io));
-    let said = (0..20).map(|_| hasty.sync()).find(|said| !said.as_ref().is_err_and(ClientError::is_away));
+    let pause = || std::thread::sleep(Duration::from_millis(200));
+    let said = (0..50)
+        .map(|_| hasty.sync())
+        .inspect(|_| pause())
+        .find(|said| !said.as_ref().is_err_and(ClientError::is_away));
     assert_eq!(said.and_then(|said| reason(&said.unwrap_err())), Some(FsError::Io));
     synced.sync_all().unwrap();
     // It was said, and what is written from now on counts.

@@ -4,7 +4,7 @@ use e2e::hosts::Hosts;
 use e2e::preloaded::Preloaded;
 use e2e::{Bed, can_mount, noise};
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -207,6 +207,8 @@ found = os.read(fd, 100000)
 os.pwrite(fd, found[:5000], 0)
 print('begun', flush=True)
 sys.stdin.readline()
+os.utime(fd, ns=(10**18, 10**18))
+assert os.fstat(fd).st_mtime_ns == 10**18
 os.fsync(fd)
 while part := os.read(fd, 70000): found += part
 os.write(fd, found)
@@ -220,8 +222,10 @@ assert os.read(fd, 3000000) == found + found and len(found) == 400000
     let mut line = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
     hosts.first().kill();
+    // Whatever it tells the node, and the mount, waits.
+    child.stdin.take().unwrap().write_all(b"\n").unwrap();
+    std::thread::sleep(std::time::Duration::from_secs(1));
     hosts.first().up();
-    drop(child.stdin.take());
     assert!(child.wait().unwrap().success());
     assert!(fs::read(hosts.there.join("read")).unwrap() == [data.clone(), data].concat());
     hosts.first().check();
