@@ -54,6 +54,10 @@ pub struct Open {
     unsynced: AtomicBool,
     /// And may be lost, or nobody knows, as the file is not open beside the mount any more.
     unsure: AtomicBool,
+    /// Something was lost, of which another descriptor of the file has heard.
+    lost: AtomicBool,
+    /// Held while something is synced.
+    syncing: Mutex<()>,
 }
 
 /// The kernel asks how long the file is: pages behind the end that it knows cannot be touched.
@@ -131,6 +135,8 @@ impl Open {
             written: AtomicU64::new(0),
             unsynced: AtomicBool::new(false),
             unsure: AtomicBool::new(false),
+            lost: AtomicBool::new(false),
+            syncing: Mutex::new(()),
         })
     }
 
@@ -138,6 +144,8 @@ impl Open {
     /// another thread is just reading or writing.
     pub fn leave(&self) {
         self.left.store(true, Ordering::Release);
+        // Whoever syncs meanwhile waits for what comes of it.
+        let one = self.syncing.lock();
         let file = self.direct.write().take();
         // The mount knows nothing of what was written past it, when it is to sync that.
         if let Some(file) = &file
@@ -146,6 +154,7 @@ impl Open {
         {
             self.unsure.store(true, Ordering::Release);
         }
+        drop(one);
         drop(file);
     }
 
@@ -250,34 +259,43 @@ impl Open {
         unsafe { self.write_to(&file, parts, at) }
     }
 
-    /// The node is told what was written past the mount.
-    pub fn tell(&self) {
+    /// The node is told what was written past the mount; one that is away so long is not.
+    pub fn tell(&self, until: Instant) {
         let file = self.direct.read().clone();
         let Some(file) = file else { return };
-        if let Err(e) = insist(Instant::now() + PATIENCE, || file.flush()) {
-            self.trouble("telling the node", &e);
+        match insist(until, || file.flush()) {
+            Err(e) if !e.is_away() => self.trouble("telling the node", &e),
+            _ => {}
         }
     }
 
-    /// The next sync of it says that something may be lost: another one has heard that of the same file.
-    pub fn doubt(&self) {
-        self.unsure.store(true, Ordering::Release);
+    /// Somebody who synced another descriptor of the file has heard that something was lost: this one is to hear it too.
+    pub fn note_loss(&self) {
+        self.lost.store(true, Ordering::Release);
+    }
+
+    /// Whether that is so; once.
+    pub fn hears_of_loss(&self) -> bool {
+        self.lost.swap(false, Ordering::AcqRel)
     }
 
     /// What was written past the mount is durable; false: it is not, or nobody knows. Waits so long for a node.
     pub fn sync(&self, until: Instant) -> bool {
+        let one = self.syncing.lock();
         if self.unsure.swap(false, Ordering::AcqRel) {
             return false;
         }
-        // What the object has the mount's own call makes durable.
         let file = self.direct.read().clone();
         let unsynced = self.unsynced.swap(false, Ordering::AcqRel);
         // Somebody was still writing past the mount when the file was given back to it.
         let Some(file) = file else { return !unsynced };
+        // What the object has the mount's own call makes durable.
         if file.has_object() {
             return true;
         }
-        insist(until, || file.sync()).inspect_err(|e| self.trouble("syncing", e)).is_ok()
+        let synced = insist(until, || file.sync());
+        drop(one);
+        synced.inspect_err(|e| self.trouble("syncing", e)).is_ok()
     }
 
     unsafe fn read_from(&self, file: &File, parts: &[iovec], at: i64) -> Option<usize> {

@@ -241,13 +241,15 @@ pub fn tell_all() {
     }
     let (Some(table), Some(_inside)) = (table(), Inside::enter()) else { return };
     let all: Vec<_> = table.files.read().values().cloned().collect();
-    let _ = catch_unwind(AssertUnwindSafe(|| all.iter().for_each(|open| open.tell())));
+    let until = Instant::now() + open::PATIENCE;
+    let _ = catch_unwind(AssertUnwindSafe(|| all.iter().for_each(|open| open.tell(until))));
 }
 
 /// The same of one file.
 pub fn tell(fd: c_int) {
     with(fd, |table, open| {
-        table.all(open.what).iter().for_each(|open| open.tell());
+        let until = Instant::now() + open::PATIENCE;
+        table.all(open.what).iter().for_each(|open| open.tell(until));
         Some(())
     });
 }
@@ -259,10 +261,11 @@ pub fn sync(fd: c_int) -> bool {
         let until = Instant::now() + open::PATIENCE;
         // All are synced, whatever comes of the first; whoever syncs one of the others hears of it too.
         let synced = || {
+            let heard = open.hears_of_loss();
             let whole = all.iter().filter(|open| !open.sync(until)).count() == 0;
             let others = all.iter().filter(|other| !whole && !Arc::ptr_eq(other, open));
-            others.for_each(|other| other.doubt());
-            whole
+            others.for_each(|other| other.note_loss());
+            whole && !heard
         };
         Some(catch_unwind(AssertUnwindSafe(synced)).unwrap_or(false))
     };

@@ -66,8 +66,11 @@ impl File {
         // It may have to wait for tape, so it gets a connection of its own.
         let again = OpenFlags { truncate: false, ..flags };
         let own = lanes.open(call(again), true);
-        lanes.release(&opened.held)?;
-        let own = own?;
+        let (released, own) = (lanes.release(&opened.held), own?);
+        if released.is_err() {
+            let _ = lanes.release(&own.held);
+        }
+        released?;
         Ok(Self::new(lanes, Opened { held: own.held.beside(&opened.held), ..own }, flags))
     }
 
@@ -378,10 +381,10 @@ impl File {
             FileCall::SetAttr { ino: self.ino, set: SetAttr { size: Some(len), ..SetAttr::default() } };
         let _cutting = self.lanes.cuts.begin();
         self.lanes.names_of(&self.held, |connection| {
-            self.held.note_served();
-            let cut = connection.file::<Attr>(call);
-            self.held.note_served();
-            cut
+            let life = self.held.life();
+            connection.file::<Attr>(call)?;
+            self.held.note_served(life);
+            Ok(())
         })?;
         self.movers.iter().for_each(|movers| movers.cut());
         Ok(())

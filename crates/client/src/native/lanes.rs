@@ -103,6 +103,8 @@ struct Place {
 struct Served {
     writes: AtomicU64,
     synced: AtomicU64,
+    /// In which life of the file they were made last.
+    life: Mutex<Option<Life>>,
 }
 
 impl Served {
@@ -113,8 +115,15 @@ impl Served {
         Arc::new(served)
     }
 
-    fn is_synced(&self) -> bool {
-        self.synced.load(Ordering::Acquire) == self.writes.load(Ordering::Acquire)
+    /// Whether all is durable, or was written to the node of this life.
+    fn is_safe_in(&self, life: Life) -> bool {
+        let synced = self.synced.load(Ordering::Acquire) == self.writes.load(Ordering::Acquire);
+        synced || *self.life.lock() == Some(life)
+    }
+
+    fn note(&self, life: Life) {
+        *self.life.lock() = Some(life);
+        self.writes.fetch_add(1, Ordering::AcqRel);
     }
 }
 
@@ -150,6 +159,16 @@ impl Held {
         Self { served: other.served.clone(), ..self }
     }
 
+    /// A connection of another life may be one to a node that is gone, and nobody has noticed: it is made anew then.
+    fn meet(&self, life: Life, connection: &mut Connection) -> Done<()> {
+        if let Some((ino, ..)) = self.again.filter(|_| life != connection.life())
+            && connection.file::<Attr>(FileCall::GetAttr(ino)).is_err_and(|e| e.is_away())
+        {
+            connection.mended()?;
+        }
+        Ok(())
+    }
+
     /// For how long it is open.
     pub(super) fn life(&self) -> Life {
         self.now.lock().life
@@ -165,9 +184,14 @@ impl Held {
         self.lives.load(Ordering::Acquire)
     }
 
-    /// Something is about to be written through the node that has the file open by now, or was: who syncs meanwhile does not know whether it is durable then.
-    pub(super) fn note_served(&self) {
-        self.served.writes.fetch_add(1, Ordering::AcqRel);
+    /// Something was written through the node, which had the file open for so long: who synced meanwhile does not know whether it is durable.
+    pub(super) fn note_served(&self, life: Life) {
+        self.served.note(life);
+    }
+
+    /// Whether something that is written may be written once more, by a node that was started anew.
+    pub(super) fn can_repeat(&self) -> bool {
+        self.again.is_some_and(|(_, flags, _)| !flags.append)
     }
 
     /// Connections to movers, for what the node can read and write too if one does not answer.
@@ -277,19 +301,21 @@ impl Lanes {
     /// # Errors
     /// ESTALE: that cannot be told from nothing having happened. Something was locked, and somebody else may have it by now; or something was written that may be lost with
     /// the machine of the node.
-    fn goes_on(&self, held: &Held) -> Done<(Ino, OpenFlags, Time)> {
-        let again = held.again.filter(|_| held.served.is_synced() && !self.locks.load(Ordering::Acquire));
+    fn goes_on(&self, held: &Held, life: Life) -> Done<(Ino, OpenFlags, Time)> {
+        let safe = held.served.is_safe_in(life) && !self.locks.load(Ordering::Acquire);
+        let again = held.again.filter(|_| safe);
         again.ok_or_else(|| refused(b"open file", FsError::Stale))
     }
 
     /// The handle in the session of this connection. In another one than before, since the node was started anew or another one took over, the file is opened again.
     fn opened(&self, held: &Held, connection: &mut Connection) -> Done<Handle> {
         let mut now = held.now.lock();
+        held.meet(now.life, connection)?;
         let life = connection.life();
         if now.life == life {
             return Ok(now.handle);
         }
-        let (ino, flags, made) = self.goes_on(held)?;
+        let (ino, flags, made) = self.goes_on(held, life)?;
         match connection.call(&Call::File(FileCall::OpenAs { ino, flags })) {
             // The name of this one was lost with the node, before it was durable, and another file has its number.
             Ok((Reply::Opened { handle, attr, .. }, _)) if attr.btime != made => {
@@ -374,10 +400,11 @@ impl Lanes {
         let release = || {
             self.with(&held.lane, |connection| {
                 let Place { life, handle } = *held.now.lock();
+                held.meet(life, connection)?;
                 match life == connection.life() {
                     true => connection.file(FileCall::Release { handle, sync: false }),
                     // It was closed with the session in which it was open.
-                    false => self.goes_on(held).map(drop),
+                    false => self.goes_on(held, connection.life()).map(drop),
                 }
             })
         };

@@ -91,19 +91,21 @@ fn read_served(lanes: &Lanes, held: &Held, offset: u64, len: usize) -> Done<Vec<
 pub fn write_served(lanes: &Lanes, held: &Held, offset: u64, data: &[u8]) -> Done<()> {
     let mut written = 0;
     while written < data.len() {
-        let part = data[written..data.len().min(written + PIECE)].to_vec();
+        let part = &data[written..data.len().min(written + PIECE)];
         let (at, most) = (offset + written as u64, part.len() as u64);
-        let asked = Cell::new(false);
-        let call = |handle| {
-            asked.set(true);
-            held.note_served();
-            FileCall::Write { handle, offset: at, data: part }
+        let life = Cell::new(held.life());
+        let call = || {
+            lanes.call(held, |handle| {
+                life.set(held.life());
+                FileCall::Write { handle, offset: at, data: part.to_vec() }
+            })
         };
-        let taken = lanes.call(held, call);
-        if asked.get() {
-            held.note_served();
-        }
-        let taken: u64 = taken?;
+        let taken: u64 = match call() {
+            // The same bytes at the same place.
+            Err(e) if e.is_away() && held.can_repeat() => call(),
+            answered => answered,
+        }?;
+        held.note_served(life.get());
         if taken == 0 || taken > most {
             return Err(ClientError::WrongAnswer { asked: "Write" });
         }

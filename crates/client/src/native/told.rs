@@ -5,6 +5,7 @@ use super::Done;
 use super::lanes::{Held, Lanes};
 use super::names::refused;
 use crate::length::{Length, News, Telling};
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use types::FsError;
@@ -59,13 +60,17 @@ impl Told {
         self.look();
         let tell = |News { end, cuts, machines }: &News| {
             // Who could not tell it must not close the file as if it had not been changed.
-            let call = |handle| FileCall::LayoutCommit {
-                handle,
-                end: *end,
-                machines: machines.clone(),
-                cuts: *cuts,
+            let lives = Cell::new(0);
+            let call = |handle| {
+                lives.set(self.held.lives());
+                FileCall::LayoutCommit { handle, end: *end, machines: machines.clone(), cuts: *cuts }
             };
-            self.lanes.call_again(&self.held, call).0
+            let told = self.lanes.call_again(&self.held, call).0;
+            if told.is_ok() {
+                // Also what those before were told.
+                self.lives.fetch_max(lives.get(), Ordering::AcqRel);
+            }
+            told
         };
         self.length.commit(Telling::All, |_, news| tell(news).map(Some)).map(drop)
     }

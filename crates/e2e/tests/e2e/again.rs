@@ -104,6 +104,39 @@ fn open_files_of_programs_go_on_when_the_first_node_is_started_anew() {
     hosts.first().check();
 }
 
+/// Of several connections some do not notice, and what is written by one is synced by another.
+#[test]
+fn files_with_several_connections_go_on_when_the_first_node_is_started_anew() {
+    if !can_mount("programs of two hosts") {
+        return;
+    }
+    let hosts = Hosts::new("0");
+    let options = Options { patience: Duration::from_secs(60), ..Options::default() };
+    let session = Session::connect_with(&hosts.beds[1].state().join("control.sock"), options).unwrap();
+    let large = noise(7, 12 << 20);
+    // The bytes of the first pass through the node.
+    let busy = [open(&session, "/busy"), open(&session, &named(&hosts, "busy"))];
+    for file in &busy {
+        file.write_at(&large, 0).unwrap();
+        file.sync().unwrap();
+    }
+    restart(&hosts);
+    for file in &busy {
+        assert_eq!(file.len().unwrap(), 12 << 20);
+        file.set_len(13 << 20).unwrap();
+        file.sync().unwrap();
+        file.write_at(&large, 1 << 20).unwrap();
+        file.write_at(&large[..1000], 5).unwrap();
+        file.sync().unwrap();
+        assert!(content(file) == [&large[..5], &large[..1000], &large[1005..1 << 20], &large[..]].concat());
+    }
+    for file in busy {
+        file.close().unwrap();
+    }
+    drop(session);
+    hosts.first().check();
+}
+
 /// Whether something of a file lies on the target of a node.
 fn lies_there(hosts: &Hosts, there: &Bed, name: &str) -> bool {
     let targets = lies_on(hosts.first(), Path::new(&format!("tc:{}", named(hosts, name))));
