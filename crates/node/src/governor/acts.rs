@@ -179,7 +179,11 @@ impl Node {
                 Some(f) if f.copies.len() >= self.copies_required(&f.class) => {
                     (ItemState::Done, if inode.file.is_some() { inode.attr.size } else { 0 })
                 }
-                Some(_) if self.is_being_written(ino) => return,
+                // It was changed since its copies were recorded: when it was closed they were still on their way, so nobody took it for one to be copied.
+                Some(f) if f.copies.is_empty() && inode.file.is_some() && f.object.is_some() => {
+                    return self.migrate_again(ino);
+                }
+                Some(_) if self.is_being_written(ino) => return self.migrate_again(ino),
                 Some(f) if f.object.is_none() && inode.file.is_some() => (
                     ItemState::Failed("it is offline: stage it first, then migrate the missing copy".into()),
                     0,
@@ -198,6 +202,23 @@ mod tests {
     use crate::Config;
     use types::api::{FileApi, OpenFlags};
     use types::{Cx, Request};
+
+    #[test]
+    fn a_file_that_was_changed_when_its_copies_had_just_been_recorded_is_copied_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let node = Node::start(Config { state_dir: dir.path().to_owned(), ..Config::default() }).unwrap();
+        let flags = OpenFlags { write: true, ..OpenFlags::default() };
+        let opened = node.create(&Cx::admin(crate::now()), Ino::ROOT, b"file", 0o644, flags).unwrap();
+        node.write(opened.handle, 0, b"of another version than that which was copied").unwrap();
+        let ino = opened.attr.ino;
+        node.finish_migrated(ino);
+        assert!(node.governor.again.lock().remove(&ino).is_some(), "while it is being written");
+        node.release(opened.handle);
+        node.finish_migrated(ino);
+        assert!(node.governor.again.lock().contains_key(&ino));
+        drop(opened);
+        node.stop(true);
+    }
 
     #[test]
     fn a_request_goes_on_for_a_pool_that_takes_data_again_whatever_others_do() {
