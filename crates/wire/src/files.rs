@@ -354,6 +354,53 @@ pub enum FileCall {
         /// Nobody writes it anew: one copy is to count, and the others are to be made like it.
         differ: bool,
     },
+    /// `WriteAt` by a host that keeps what it writes until the node says that it is at the targets, and brings it again if the node is started anew before: so the node may have it in
+    /// its memory only -> `Spared`.
+    WriteSpared {
+        /// Handle.
+        handle: Handle,
+        /// Offset.
+        offset: u64,
+        /// Bytes (at most 1 MiB).
+        #[serde(with = "serde_bytes")]
+        data: Vec<u8>,
+        /// What the host keeps of the file: an epoch, and the lowest number of it.
+        keeps: Option<(u64, u64)>,
+    },
+    /// All that was written to the file through the node is to be at its targets -> `Done`.
+    SettleSpared(Handle),
+    /// What was kept of a file when the node was started anew: it is at the targets then. ESTALE: it came too late -> `Count` (1: it was written; 0: it was there).
+    ReturnSpared {
+        /// The file.
+        ino: Ino,
+        /// That it was answered in.
+        epoch: u64,
+        /// Offset.
+        offset: u64,
+        /// Bytes (at most 1 MiB).
+        #[serde(with = "serde_bytes")]
+        data: Vec<u8>,
+    },
+    /// All that was kept of a file, in an epoch, has been returned -> `Done`: it is durable.
+    SparedReturned {
+        /// The file.
+        ino: Ino,
+        /// The epoch.
+        epoch: u64,
+    },
+    /// So has all that this session has kept of any file -> `Done`.
+    SparedOver,
+}
+
+/// What who keeps a spare of what he wrote through the node is told ([design](../../../docs/design/0013-other-hosts.md#what-hosts-keep-a-spare-of)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Spare {
+    /// What was kept in others before is at the targets.
+    pub epoch: u64,
+    /// Of this write.
+    pub number: u64,
+    /// What has lower numbers of this epoch is at the targets.
+    pub settled: u64,
 }
 
 /// A look at names and attributes. (No call within a call: whoever decodes it would go as deep as a frame is long.)
@@ -520,6 +567,10 @@ impl FileCall {
                 | Self::WriteAloneEnd { .. }
                 | Self::WriteAloneStands { .. }
                 | Self::LayoutCopies(_)
+                | Self::SettleSpared(_)
+                | Self::ReturnSpared { .. }
+                | Self::SparedReturned { .. }
+                | Self::SparedOver
                 | Self::CopiesEnd { .. }
         )
     }

@@ -27,7 +27,7 @@ pub use acts::{Act, ActOrder, Acted, LeftOut, MAX_PATHS, Outcome};
 pub use channel::{Channel, Inbound, Stream};
 pub use devices::*;
 pub use error::WireError;
-pub use files::{Alone, FileCall, FileOrder, LeasedReply, LockEvent, Look, Seen, Speaks};
+pub use files::{Alone, FileCall, FileOrder, LeasedReply, LockEvent, Look, Seen, Spare, Speaks};
 pub use held::{QuotaChangeV4, QuotaV4, QuotaViewV4, UsageV4};
 pub use layouts::{ColumnAccess, CopiesLayout, FileLayout, LentLayout, LentPart, PartAccess};
 pub use message::*;

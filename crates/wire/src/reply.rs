@@ -185,6 +185,8 @@ pub enum Reply {
     Digests(Box<DepotDigests>),
     /// Starts of machines, as `LayoutCommit` tells them.
     Machines(Vec<u64>),
+    /// So many bytes are written; None: they are at the targets, and so is all that was written before through the node by whoever asked.
+    Spared(u64, Option<Spare>),
 }
 
 /// What has come of a configuration that was read again: keys whose values have changed.

@@ -104,6 +104,11 @@ impl FileCall {
             | Self::WriteAloneStands { .. }
             | Self::LayoutCopies(_)
             | Self::CopiesEnd { .. }
+            | Self::WriteSpared { .. }
+            | Self::SettleSpared(_)
+            | Self::ReturnSpared { .. }
+            | Self::SparedReturned { .. }
+            | Self::SparedOver
             | Self::Lock { .. }
             | Self::TestLock { .. }
             | Self::LockEvents { .. }
