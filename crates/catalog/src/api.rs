@@ -362,3 +362,16 @@ pub enum Adoption {
         why: String,
     },
 }
+
+/// That a host keeps what it has written to a file through the node, until it is at the targets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spared {
+    /// The file.
+    pub ino: Ino,
+    /// Of what is kept; no other one has this number.
+    pub epoch: u64,
+    /// Number of the host's session.
+    pub session: u64,
+    /// It was waited for in vain, and others have used the file since.
+    pub lost: bool,
+}

@@ -36,6 +36,8 @@ pub const STRAY: u8 = 0x1b;
 pub const JUNCTION: u8 = 0x1c;
 /// Objects on targets that clients may have a right to read there: `LENT object`.
 pub const LENT: u8 = 0x1d;
+/// Files of which a host keeps what it has written through the node: `SPARE ino epoch`.
+pub const SPARE: u8 = 0x1e;
 /// Known versions and copies: `VERSION ino version [copy]`.
 pub const VERSION: u8 = 0x17;
 /// Migration candidates: `CANDIDATE due ino`.
@@ -106,6 +108,8 @@ pub mod meta {
     pub const SITE_GIVEN: u8 = 11;
     /// Bytes on targets are in the sums of owners: all (empty), or those of objects up to this one; absent in what earlier releases wrote.
     pub const FAR_COUNTED: u8 = 12;
+    /// The greatest number of an epoch of `SPARE` that was given.
+    pub const LAST_SPARE: u8 = 13;
 }
 
 /// Fields of `SUM`.
@@ -287,6 +291,13 @@ pub fn stray(object: ObjectId, target: TargetId) -> [u8; 13] {
 
 pub fn lent(object: ObjectId) -> [u8; 9] {
     number(LENT, object.0)
+}
+
+pub fn spare(ino: Ino, epoch: u64) -> [u8; 17] {
+    let mut k = [0; 17];
+    k[..9].copy_from_slice(&number(SPARE, ino.0));
+    k[9..].copy_from_slice(&epoch.to_be_bytes());
+    k
 }
 
 pub fn junction(dir: Ino) -> [u8; 9] {

@@ -88,6 +88,8 @@ pub struct Node {
     pub(crate) membership: crate::cluster::Membership,
     /// Locks of files, of programs here and on other hosts.
     pub(crate) locks: crate::locks::Locks,
+    /// What hosts kept of files when the node before ended.
+    pub(crate) spared: crate::files::Returning,
     /// What other hosts may remember.
     pub(crate) leases: Arc<crate::leases::Leases>,
     /// Devices that it gives to other nodes.

@@ -71,6 +71,7 @@ pub(crate) fn start(
     recover(&node)?;
     node.finish_cluster()?;
     node.begin_locks()?;
+    node.begin_returning()?;
     for n in 0..FINISHERS {
         let ready = ready.clone();
         spawn(None, &format!("finish-{n}"), move || ready.iter().for_each(Ready::finish))?;
@@ -189,6 +190,7 @@ pub(crate) fn assemble(
         keys: keys.map(Arc::new),
         membership: Default::default(),
         locks: Default::default(),
+        spared: Default::default(),
         movers,
         feeding: Default::default(),
         engine_moves: Default::default(),

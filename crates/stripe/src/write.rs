@@ -7,6 +7,9 @@ use data::frame::{MAX_IO, Op};
 use layout::Redundancy;
 use std::ops::Range;
 
+/// Number of what is written behind when nobody asks what has become of it.
+const NOBODY: u64 = u64::MAX;
+
 impl Striped {
     /// Writes all of `bytes` at `offset`. Of writes that overlap all copies take the same one last. When this returns, every copy that counts has them and every later read sees them; they are
     /// durable after [`Striped::sync`].
@@ -15,7 +18,7 @@ impl Striped {
     /// `Mover`: some of the bytes may be written, of mirrors in some copies only; the same call may be repeated, and makes the copies equal.
     /// `Beyond`: nothing is written.
     pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.waiting(|| self.write_once(&[(offset, bytes)], false))
+        self.waiting(|| self.write_once(&[(offset, bytes)], None))
     }
 
     /// The same of several pieces of the file, all at once: those of plain components go out one behind the other before the first is answered.
@@ -23,7 +26,7 @@ impl Striped {
     /// # Errors
     /// As [`Striped::write_at`], for all of them.
     pub fn write_pieces(&self, pieces: &[(u64, &[u8])]) -> Result<()> {
-        self.waiting(|| self.write_once(pieces, false))
+        self.waiting(|| self.write_once(pieces, None))
     }
 
     /// The same, but bytes of coded components may stay in the memory of this process until they fill rows ([`Striped::gathering`]): who reads
@@ -32,11 +35,20 @@ impl Striped {
     /// # Errors
     /// As [`Striped::write_at`]; what is in memory may be written later nevertheless.
     pub fn write_behind(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.hold_back(offset, bytes.len())?;
-        self.waiting(|| self.write_once(&[(offset, bytes)], true))
+        self.write_numbered(NOBODY, offset, bytes)
     }
 
-    fn write_once(&self, pieces: &[(u64, &[u8])], behind: bool) -> Result<()> {
+    /// The same; as long as something of it is in memory only, its number is not below [`Striped::least_gathered`].
+    ///
+    /// # Errors
+    /// As [`Striped::write_behind`].
+    pub fn write_numbered(&self, number: u64, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.hold_back(offset, bytes.len())?;
+        self.waiting(|| self.write_once(&[(offset, bytes)], Some(number)))
+    }
+
+    /// With `behind` bytes of that number may stay in memory.
+    fn write_once(&self, pieces: &[(u64, &[u8])], behind: Option<u64>) -> Result<()> {
         let _passed = self.gate.read();
         for (offset, bytes) in pieces.iter().filter(|(_, bytes)| !bytes.is_empty()) {
             self.reaches(end_of(*offset, bytes)?)?;
@@ -87,7 +99,7 @@ impl Striped {
     }
 
     /// Writes what of a piece lies in coded components.
-    fn write_rest(&self, offset: u64, bytes: &[u8], behind: bool) -> Result<()> {
+    fn write_rest(&self, offset: u64, bytes: &[u8], behind: Option<u64>) -> Result<()> {
         let end = end_of(offset, bytes)?;
         for (number, component) in self.layout.components.iter().enumerate() {
             let (from, to) = (offset.max(component.range.start), end.min(component.range.end));

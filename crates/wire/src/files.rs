@@ -364,7 +364,7 @@ pub enum FileCall {
         /// Bytes (at most 1 MiB).
         #[serde(with = "serde_bytes")]
         data: Vec<u8>,
-        /// What the host keeps of the file: an epoch, and the lowest number of it.
+        /// An epoch, and the number below which all of it is at the targets, as far as the host was told: it keeps nothing of that.
         keeps: Option<(u64, u64)>,
     },
     /// All that was written to the file through the node is to be at its targets -> `Done`.
@@ -568,7 +568,6 @@ impl FileCall {
                 | Self::WriteAloneStands { .. }
                 | Self::LayoutCopies(_)
                 | Self::SettleSpared(_)
-                | Self::ReturnSpared { .. }
                 | Self::SparedReturned { .. }
                 | Self::SparedOver
                 | Self::CopiesEnd { .. }

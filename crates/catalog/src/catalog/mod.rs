@@ -11,6 +11,7 @@ mod layouts;
 mod names;
 mod opened;
 mod requests;
+mod spares;
 mod targets;
 
 pub use archive::{FilesPage, VolumeFiles};

@@ -38,6 +38,7 @@ pub mod restored;
 pub mod set_class;
 pub mod setattr;
 pub mod site;
+pub mod spares;
 pub mod sums;
 pub mod tape_tree;
 pub mod target_pools;

@@ -295,6 +295,37 @@ fn that_somebody_may_read_at_targets_is_on_record_until_it_has_ended_or_the_obje
     f.check();
 }
 
+#[test]
+fn what_hosts_keep_of_a_file_is_on_record_until_it_is_at_the_targets_or_is_lost() {
+    let f = lmdb();
+    let one = written(&f, "one", 1).0;
+    let other = written(&f, "other", 1).0;
+    let on_record = || -> Vec<_> {
+        let all = f.catalog.spares().unwrap();
+        all.into_iter().map(|kept| (kept.ino, kept.epoch, kept.session, kept.lost)).collect()
+    };
+    assert!(f.catalog.keep_spare(Ino(other.0 + 1000), 1, 7).is_err(), "there is no such file");
+    f.catalog.keep_spare(one, 5, 7).unwrap();
+    f.catalog.keep_spare(one, 6, 8).unwrap();
+    f.catalog.keep_spare(other, 3, 7).unwrap();
+    assert_eq!(on_record(), [(one, 5, 7, false), (one, 6, 8, false), (other, 3, 7, false)]);
+    assert_eq!(f.catalog.last_spare().unwrap(), 6);
+    f.check();
+    for _ in 0..2 {
+        f.catalog.lose_spare(one, 5).unwrap();
+        f.catalog.lose_spare(one, 99).unwrap();
+        assert_eq!(on_record(), [(one, 5, 7, true), (one, 6, 8, false), (other, 3, 7, false)]);
+    }
+    f.catalog.forget_spares(one, &[6, 99]).unwrap();
+    f.catalog.unlink(&root(12), Ino::ROOT, b"other", &|_| false).unwrap();
+    // Of a file that is gone nobody asks what became of it.
+    f.catalog.lose_spare(other, 3).unwrap();
+    assert_eq!(on_record(), [(one, 5, 7, true)]);
+    f.catalog.forget_spares(one, &[5]).unwrap();
+    assert_eq!((on_record().len(), f.catalog.last_spare().unwrap()), (0, 6));
+    f.check();
+}
+
 /// Bytes that two owners have on targets, and what the disk tier has.
 fn held(f: &Fixture) -> (u64, u64, u64) {
     let on_targets = |uid| f.catalog.usage(uid).unwrap().target_bytes;

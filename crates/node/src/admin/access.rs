@@ -75,6 +75,9 @@ impl Node {
             FileCall::WriteAloneEnd { ino, number } => {
                 self.write_alone_end(session, ino, number).map(Answer::from)
             }
+            FileCall::ReturnSpared { .. } | FileCall::SparedReturned { .. } | FileCall::SparedOver => {
+                self.returned_call(session, call).map(Answer::from)
+            }
             FileCall::Withdraw(other) => {
                 session.withdraw(other).into_iter().for_each(|wait| self.cancel_wait(wait));
                 Ok(Reply::Done.into())
@@ -168,7 +171,11 @@ impl Node {
             FileCall::ReadNow { handle, offset, len } => {
                 self.read_now(session, number, (handle, offset, len), false)
             }
-            FileCall::Write { data, .. } | FileCall::WriteAt { data, .. } if data.len() > MAX_IO => {
+            FileCall::Write { data, .. }
+            | FileCall::WriteAt { data, .. }
+            | FileCall::WriteSpared { data, .. }
+                if data.len() > MAX_IO =>
+            {
                 Err(FsError::BadHandle)
             }
             FileCall::Write { handle, offset, data } => {
@@ -177,6 +184,12 @@ impl Node {
             FileCall::WriteAt { handle, offset, data } => {
                 self.write_file(handle, offset, &data, true, session.writer()).map(written)
             }
+            FileCall::WriteSpared { handle, offset, data, keeps } => {
+                let host = session.host().ok_or(FsError::NotSupported)?;
+                let (written, spare) = self.write_spared(handle, (offset, &data), host, keeps)?;
+                Ok(Reply::Spared(written as u64, spare))
+            }
+            FileCall::SettleSpared(handle) => self.settle_spared(handle).map(|()| Reply::Done),
             FileCall::Fsync { handle, data_only } => self.fsync(handle, data_only).map(|()| Reply::Done),
             FileCall::Fallocate { handle, mode, offset, len } => {
                 self.fallocate(handle, mode, offset, len).map(|()| Reply::Done)
@@ -205,6 +218,19 @@ impl Node {
                 self.seek(handle, offset, seek).map(Reply::Count)
             }
             _ => Err(FsError::NotSupported),
+        }
+    }
+
+    /// What a host has kept of files comes back.
+    fn returned_call(&self, session: &Held, call: FileCall) -> Result<Reply, FsError> {
+        let host = session.host().ok_or(FsError::NotSupported)?;
+        match call {
+            FileCall::ReturnSpared { ino, epoch, offset, data } if data.len() <= MAX_IO => {
+                self.return_spare(ino, epoch, offset, &data).map(|written| Reply::Count(written.into()))
+            }
+            FileCall::SparedReturned { ino, epoch } => self.spare_returned(ino, epoch).map(|()| Reply::Done),
+            FileCall::SparedOver => self.spares_over(host).map(|()| Reply::Done),
+            _ => Err(FsError::BadHandle),
         }
     }
 
@@ -495,6 +521,8 @@ fn of_handle(call: &FileCall) -> Option<Handle> {
         | FileCall::ReadNow { handle, .. }
         | FileCall::Write { handle, .. }
         | FileCall::WriteAt { handle, .. }
+        | FileCall::WriteSpared { handle, .. }
+        | FileCall::SettleSpared(handle)
         | FileCall::Fsync { handle, .. }
         | FileCall::Fallocate { handle, .. }
         | FileCall::LayoutGet(handle)
@@ -531,6 +559,8 @@ fn describe(call: &FileCall) -> String {
         | FileCall::Parent(ino)
         | FileCall::GetXattr { ino, .. }
         | FileCall::WriteAloneEnd { ino, .. }
+        | FileCall::ReturnSpared { ino, .. }
+        | FileCall::SparedReturned { ino, .. }
         | FileCall::SetXattrAs { ino, .. }
         | FileCall::Prepare { ino, .. }
         | FileCall::SetAttr { ino, .. }
@@ -543,6 +573,8 @@ fn describe(call: &FileCall) -> String {
         | FileCall::ReadNow { .. }
         | FileCall::Write { .. }
         | FileCall::WriteAt { .. }
+        | FileCall::WriteSpared { .. }
+        | FileCall::SettleSpared(_)
         | FileCall::Fsync { .. }
         | FileCall::Fallocate { .. }
         | FileCall::LayoutGet(_)
@@ -559,6 +591,7 @@ fn describe(call: &FileCall) -> String {
         | FileCall::Release { .. } => "open file".into(),
         FileCall::Sync | FileCall::SyncNames => "sync".into(),
         FileCall::StatFs => "the file system".into(),
+        FileCall::SparedOver => "what a host has kept".into(),
         FileCall::Withdraw(_) => "a call".into(),
         FileCall::LockEvents { .. } => "locks".into(),
         FileCall::Leased(at) => describe(&at.clone().into()),

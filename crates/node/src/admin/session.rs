@@ -99,6 +99,11 @@ impl Held {
         Some(self.client).filter(|client| *client != 0)
     }
 
+    /// Number of the session of a host that speaks for users.
+    pub(super) fn host(&self) -> Option<u64> {
+        self.caller.map(|_| self.client)
+    }
+
     /// He reads and writes at the targets.
     pub(super) fn goes_to_targets(&self, handle: Handle) {
         self.at_targets.lock().insert(handle);

@@ -80,6 +80,7 @@ impl Node {
             FileCall::OpenAs { ino, flags } if flags.truncate || flags.write => changes.inodes.push(*ino),
             FileCall::Write { handle, .. }
             | FileCall::WriteAt { handle, .. }
+            | FileCall::WriteSpared { handle, .. }
             | FileCall::Fallocate { handle, .. }
             | FileCall::LayoutCommit { handle, .. }
             | FileCall::Release { handle, .. } => changes.inodes.extend(self.written(session, *handle)),

@@ -1,9 +1,10 @@
 //! Writing behind: what programs of this host write to coded files stays in the node's memory until it fills rows, for about a second at most.
 //! fsync, and closing, have it written to the targets before they are answered. Programs of other hosts go on when the node was started anew: what
-//! they were answered is at the targets.
+//! they were answered is at the targets, or they keep a spare of it ([`super::spares`]).
 
 use super::far::FarFile;
 use super::open::{Backing, OpenFile};
+use super::spares::number_of;
 use crate::Node;
 use crate::error::fs_error;
 use parking_lot::Mutex;
@@ -41,6 +42,13 @@ impl Default for Behind {
         let machine = rustix::system::sysinfo();
         let memory = machine.totalram as u64 * u64::from(machine.mem_unit);
         Self { room: Arc::new(Room::new(LEAST.max(memory / SHARE))), files: Mutex::default() }
+    }
+}
+
+impl Behind {
+    /// Whether anything is kept, until the node ends.
+    pub(super) fn keeps(&self) -> bool {
+        !self.room.is_closed()
     }
 }
 
@@ -135,7 +143,11 @@ impl FarFile {
 impl FarFile {
     /// Nothing is kept any more: what was goes to the targets, durably.
     fn end_behind(&self) {
-        if self.striped().gathered() > 0 && self.flush().and_then(|()| self.sync()).is_err() {
+        let settled = match self.striped().gathered() {
+            0 => Ok(()),
+            _ => self.flush().and_then(|()| self.sync()),
+        };
+        if settled.and_then(|()| self.settle_spares()).is_err() {
             let bytes = self.striped().gathered();
             tracing::error!(
                 "inode {}: the node stops, and {bytes} bytes that programs have written are lost",
@@ -213,10 +225,11 @@ impl Node {
     /// takes a minute. If that fails the file stays marked as being written, and [`Node::tend_far`] closes it later.
     pub(super) fn settle_written(&self, file: &OpenFile) {
         let backing = file.inode.state.lock().backing.clone();
-        if let Some(far) = backing.as_ref().and_then(Backing::far).filter(|_| file.flags.write)
-            && far.sync().is_err()
-        {
-            tracing::warn!("inode {} is closed when its targets answer", far.ino());
+        let far = backing.as_ref().and_then(Backing::far).filter(|_| file.flags.write);
+        match far.map(|far| (far, far.sync())) {
+            Some((far, Ok(()))) => far.leave_spares(self, number_of(file)),
+            Some((far, Err(_))) => tracing::warn!("inode {} is closed when its targets answer", far.ino()),
+            None => {}
         }
     }
 

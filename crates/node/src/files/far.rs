@@ -4,6 +4,7 @@
 use super::behind::Pending;
 use super::copied::Copied;
 use super::open::{Backing, Content};
+use super::spares::Spares;
 use crate::Node;
 use crate::clock::Moment;
 use crate::error::fs_error;
@@ -55,6 +56,8 @@ pub struct FarFile {
     pub(super) copied: Copied,
     /// What is in memory only.
     pub(super) pending: Pending,
+    /// What of that hosts keep.
+    pub(super) spares: Spares,
     /// A change failed: some of it may be there, so the targets have to be asked before the content counts.
     unsure: AtomicBool,
     /// Machines with its logs have lost what they were sent: what is written behind that would not be found.
@@ -113,6 +116,7 @@ impl FarFile {
             cuts: AtomicU64::new(crate::now().as_nanos().unsigned_abs().max(1)),
             copied: Copied::default(),
             pending: Pending::default(),
+            spares: Spares::default(),
             unsure: AtomicBool::new(false),
             torn: AtomicBool::new(false),
             losses: AtomicU64::new(0),

@@ -54,7 +54,7 @@ impl FarFile {
         let Some(mut handed) = self.handed_over.try_lock() else { return Ok(false) };
         let Some(mut place) = self.place.try_write_for(SOON) else { return Ok(false) };
         let same = place.decider.as_ref().is_some_and(|decider| decider.object() == object);
-        if !same || self.is_torn() || place.striped.gathered() > 0 {
+        if !same || self.is_torn() || self.keeps_spares() || place.striped.gathered() > 0 {
             return Ok(false);
         }
         // Of one that was put aside for a moment others are to be told nothing.

@@ -15,6 +15,12 @@ const FENCED: std::time::Duration = std::time::Duration::from_secs(5);
 
 impl Node {
     pub(crate) fn open_file(&self, cx: &Cx, ino: Ino, flags: OpenFlags) -> FsResult<Opened> {
+        self.wait_for_spares(ino)?;
+        self.open_file_now(cx, ino, flags)
+    }
+
+    /// The same although hosts may have kept something of it.
+    pub(super) fn open_file_now(&self, cx: &Cx, ino: Ino, flags: OpenFlags) -> FsResult<Opened> {
         if flags.truncate && flags.write {
             self.truncate(cx, ino, 0)?;
         }

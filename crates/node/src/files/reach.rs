@@ -18,26 +18,36 @@ impl FarFile {
                 false => (None, Some(self.length.read())),
             };
             let offset = if append { self.stamp().size } else { offset };
-            let end = offset.checked_add(data.len() as u64).filter(|end| *end <= i64::MAX as u64);
-            let end = end.ok_or(FsError::FileTooLarge)?;
-            if self.reaches(end) {
-                self.put(offset..end, data, writer)?;
+            let range = Self::range_of(offset, data)?;
+            if !self.reaches(range.end) {
+                drop((alone, shared));
+                self.reach(range.end)?;
+            } else if self.meets_spares(&range) {
+                drop((alone, shared));
+                self.part()?;
+            } else {
+                self.put(range, data, (writer == Writer::Here).then_some(u64::MAX))?;
                 return Ok(data.len());
             }
-            drop((alone, shared));
-            self.reach(end)?;
         }
     }
 
-    fn put(&self, range: Range<u64>, data: &[u8], writer: Writer) -> FsResult<()> {
+    /// Where bytes are to lie.
+    pub(super) fn range_of(offset: u64, data: &[u8]) -> FsResult<Range<u64>> {
+        let end = offset.checked_add(data.len() as u64).filter(|end| *end <= i64::MAX as u64);
+        Ok(offset..end.ok_or(FsError::FileTooLarge)?)
+    }
+
+    /// Writes what the file's targets reach, and nobody keeps; the caller holds the length. With a number it may stay in memory ([`stripe::Striped::write_numbered`]).
+    pub(super) fn put(&self, range: Range<u64>, data: &[u8], number: Option<u64>) -> FsResult<()> {
         self.going_to(range.end);
         self.changing("writing", |place| {
-            let behind = writer == Writer::Here && !self.pending.fails();
+            let behind = number.filter(|_| !self.pending.fails());
             let written = match behind {
-                true => place.striped.write_behind(range.start, data),
-                false => place.striped.write_at(range.start, data),
+                Some(number) => place.striped.write_numbered(number, range.start, data),
+                None => place.striped.write_at(range.start, data),
             };
-            if behind
+            if behind.is_some()
                 && place.striped.is_coded()
                 && let Some(node) = place.node()
             {
@@ -62,6 +72,9 @@ impl FarFile {
         };
         // Twice: what is written from here on with a right of now may be in front of the cut or behind it, and is believed in neither case.
         self.cuts.fetch_add(1, Ordering::AcqRel);
+        if self.meets_spares(&(size..u64::MAX)) {
+            self.end_keeping()?;
+        }
         let cut = self.cut(size, before);
         self.cuts.fetch_add(1, Ordering::AcqRel);
         cut

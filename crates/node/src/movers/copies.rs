@@ -45,6 +45,11 @@ impl Node {
             true if trusted => Rights::READ.and(Rights::WRITE),
             true => return Ok(None),
         };
+        let writes = file.inode.state.lock().writers;
+        if writers(file.inode.ino, writes) {
+            // What he has a spare of is older than what he writes with the right.
+            far.settle_spares()?;
+        }
         let (issued, down) = (crate::now(), self.movers.down());
         let until = Moment::now() + ENDED;
         let note = || self.note_copies(&file.inode, object, (&down, until), writers);

@@ -136,7 +136,7 @@ impl Node {
             let Some(object) = inode.file.filter(|f| f.far).and_then(|f| f.object) else { continue };
             let far = self.catalog.far(object).map_err(|e| fs_error("close files on targets", &e))?;
             let Some(far) = far.filter(|_| !self.is_open(ino)) else { continue };
-            if !far.can_spare(away) {
+            if !far.can_spare(away) || self.spared.awaits(ino) {
                 left += 1;
                 continue;
             }

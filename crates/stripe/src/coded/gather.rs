@@ -65,10 +65,14 @@ impl Room {
         !self.closed.swap(true, Ordering::AcqRel)
     }
 
+    /// Whether [`Room::close`] was called.
+    pub fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
     fn take(&self, bytes: u64) -> bool {
         let less = |left: u64| left.checked_sub(bytes);
-        !self.closed.load(Ordering::Acquire)
-            && self.left.fetch_update(Ordering::AcqRel, Ordering::Acquire, less).is_ok()
+        !self.is_closed() && self.left.fetch_update(Ordering::AcqRel, Ordering::Acquire, less).is_ok()
     }
 
     fn give(&self, bytes: u64) {
@@ -113,6 +117,8 @@ struct Row {
     turn: u64,
     /// As `Pace` counts rows.
     number: u64,
+    /// The least number of what was written to it.
+    least: u64,
     /// It has all its bytes.
     whole: bool,
 }
@@ -194,6 +200,11 @@ impl Gathered {
         self.state.lock().rows.is_empty()
     }
 
+    /// The least number of what is here.
+    fn least(&self) -> Option<u64> {
+        self.state.lock().rows.values().map(|row| row.least).min()
+    }
+
     /// Bytes of the file that are here only.
     pub(super) fn bytes(&self) -> u64 {
         self.state.lock().rows.values().map(|row| row.pieces.bytes()).sum()
@@ -251,8 +262,8 @@ impl Gathered {
         self.claim_whole(&mut self.state.lock())
     }
 
-    /// Keeps bytes that lie in one row of so many.
-    fn keep(&self, row: u64, row_bytes: u64, at: u64, bytes: &[u8]) -> Kept<'_> {
+    /// Keeps bytes of a number that lie in one row of so many.
+    fn keep(&self, (row, row_bytes): (u64, u64), number: u64, (at, bytes): (u64, &[u8])) -> Kept<'_> {
         let Some(room) = &self.room else { return Kept::Full };
         let bytes = bytes.to_vec();
         let mut guard = self.state.lock();
@@ -265,8 +276,9 @@ impl Gathered {
         if state.charge + most > room.most() || !room.take(most) {
             return Kept::Full;
         }
-        let new = || Row { turn: state.turn, number: state.pace.begin(), ..Row::default() };
+        let new = || Row { turn: state.turn, number: state.pace.begin(), least: u64::MAX, ..Row::default() };
         let kept = state.rows.entry(row).or_insert_with(new);
+        kept.least = kept.least.min(number);
         let before = kept.charge();
         Arc::make_mut(&mut kept.pieces).insert(at, bytes);
         let after = kept.charge();
@@ -345,6 +357,11 @@ impl Striped {
     /// Bytes of the file that are in the memory of this process only.
     pub fn gathered(&self) -> u64 {
         self.coded.iter().flatten().map(|coded| coded.gathered.bytes()).sum()
+    }
+
+    /// The least number of what [`Striped::write_numbered`] got, and is in the memory of this process only; None: nothing is.
+    pub fn least_gathered(&self) -> Option<u64> {
+        self.coded.iter().flatten().filter_map(|coded| coded.gathered.least()).min()
     }
 
     /// Writes what was gathered where every reader finds it, wherever he is. It is durable after [`Striped::sync`].
@@ -439,7 +456,13 @@ impl Striped {
     }
 
     /// Keeps bytes that lie in a component, but for whole rows of which nothing was kept. The caller has passed the gate.
-    pub(super) fn gather(&self, number: usize, coded: &Coded, offset: u64, bytes: &[u8]) -> Result<()> {
+    pub(super) fn gather(
+        &self,
+        number: usize,
+        coded: &Coded,
+        behind: u64,
+        (offset, bytes): (u64, &[u8]),
+    ) -> Result<()> {
         let shape = &coded.shape;
         let (mut at, end) = (0, bytes.len());
         while at < end {
@@ -453,15 +476,22 @@ impl Striped {
                 continue;
             }
             let next = usize::try_from(shape.row_start(row + 1) - offset).unwrap_or(end).min(end);
-            self.gather_part(number, coded, place, &bytes[at..next])?;
+            self.gather_part(number, coded, behind, (place, &bytes[at..next]))?;
             at = next;
         }
         Ok(())
     }
 
     /// The same of bytes of one row.
-    fn gather_part(&self, number: usize, coded: &Coded, at: u64, bytes: &[u8]) -> Result<()> {
-        let keep = || coded.gathered.keep(coded.shape.row(at), coded.shape.row_bytes(), at, bytes);
+    fn gather_part(
+        &self,
+        number: usize,
+        coded: &Coded,
+        behind: u64,
+        (at, bytes): (u64, &[u8]),
+    ) -> Result<()> {
+        let row = (coded.shape.row(at), coded.shape.row_bytes());
+        let keep = || coded.gathered.keep(row, behind, (at, bytes));
         let mut kept = keep();
         if matches!(kept, Kept::Full) && !coded.gathered.is_empty() {
             self.flush_coded(number, coded)?;

@@ -9,18 +9,18 @@ use parking_lot::RwLockReadGuard;
 use std::ops::Range;
 
 impl Striped {
-    /// Writes bytes at an offset of the file; all of it lies in the component. With `behind` they may stay in memory.
+    /// Writes bytes at an offset of the file; all of it lies in the component. With `behind`, a number, they may stay in memory.
     pub(crate) fn write_coded(
         &self,
         number: usize,
         coded: &Coded,
         (offset, bytes): (u64, &[u8]),
-        behind: bool,
+        behind: Option<u64>,
     ) -> Result<()> {
         let _passed = self.pass_writer(number, coded)?;
-        match behind && coded.gathered.has_room() {
-            true => self.gather(number, coded, offset, bytes),
-            false => self.write_now(number, coded, offset, bytes),
+        match behind.filter(|_| coded.gathered.has_room()) {
+            Some(behind) => self.gather(number, coded, behind, (offset, bytes)),
+            None => self.write_now(number, coded, offset, bytes),
         }
     }
 

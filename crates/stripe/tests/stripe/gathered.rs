@@ -310,3 +310,27 @@ fn what_a_mover_refuses_keeps_nothing_behind_it_from_being_written() {
         assert!(read(&reader, at, UNIT + 70_000) == content[at..at + UNIT + 70_000], "row {row}");
     }
 }
+
+/// Who has a spare of what he wrote may drop it then.
+#[test]
+fn the_least_number_of_what_is_in_memory_is_known() {
+    const ROW: usize = 8192;
+    let cluster = Cluster::new(3);
+    let file = cluster.make(cluster.coded(4096, 2, 1)).gathering(&Arc::new(Room::new(1 << 20)));
+    assert_eq!(file.least_gathered(), None);
+    let row = bytes(ROW, 1);
+    file.write_numbered(4, 0, &row[..1000]).unwrap();
+    file.write_numbered(2, ROW as u64, &row[..1000]).unwrap();
+    file.write_numbered(9, 0, &row[..500]).unwrap();
+    assert_eq!(file.least_gathered(), Some(2));
+    // One that is complete goes.
+    file.write_numbered(10, (ROW + 1000) as u64, &row[1000..]).unwrap();
+    assert_eq!(file.least_gathered(), Some(4));
+    file.write_behind(2 * ROW as u64, b"nobody asks").unwrap();
+    assert_eq!(file.least_gathered(), Some(4));
+    file.flush().unwrap();
+    assert_eq!(file.least_gathered(), None);
+    // A whole row is never there.
+    file.write_numbered(11, 3 * ROW as u64, &row).unwrap();
+    assert_eq!(file.least_gathered(), None);
+}
