@@ -18,7 +18,7 @@ pub struct Hosts {
     pub here: PathBuf,
     /// The same directory below the second mount.
     pub there: PathBuf,
-    _small: Vec<Small>,
+    small: Vec<Small>,
 }
 
 impl Hosts {
@@ -48,7 +48,7 @@ impl Hosts {
         let [here, there] = [&beds[0], &beds[1]].map(|bed| bed.mount().join("striped"));
         fs::create_dir(&here).unwrap();
         beds[0].ok(words("layout set", &here, "--stripes 2 --stripe-size 64KiB"));
-        Self { beds, here, there, _small: small }
+        Self { beds, here, there, small }
     }
 
     /// The first node.
@@ -70,6 +70,11 @@ impl Hosts {
             assert!(all.iter().all(|view| view["request"]["state"] != "failed"), "{all:#?}");
             all.iter().all(|view| view["request"]["state"] == "done")
         });
+    }
+
+    /// Bytes that the file systems of all targets have in use.
+    pub fn used(&self) -> u64 {
+        self.small.iter().map(Small::used).sum()
     }
 
     /// Waits until a target is empty.

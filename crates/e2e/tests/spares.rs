@@ -1,0 +1,239 @@
+//! What several hosts write to one file with parity stays in the memory of the first node until it fills rows, and each host has a spare of what it wrote: whatever happens to
+//! that node, what was answered is there, and nothing older comes over it.
+
+use e2e::cluster::{columns, configure, deep_findings, join, up, wait_for_close, words};
+use e2e::hosts::Hosts;
+use e2e::{Bed, Starter, can_mount, noise};
+use rustix::process::Signal;
+use std::ffi::OsStr;
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+const CODED: &str = "--code 2+1 --stripe-size 64KiB";
+/// Bytes of one write.
+const PIECE: usize = 47_008;
+/// Bytes of a row.
+const ROW: usize = 128 << 10;
+/// After so many writes a host keeps what it writes.
+const STEADY: usize = 12;
+
+/// A cluster with two more hosts that have no target, and a directory with parity.
+struct World {
+    hosts: Hosts,
+    writers: [Bed; 2],
+    name: String,
+}
+
+impl World {
+    fn new() -> Self {
+        let hosts = Hosts::new("0");
+        let writers = ["fifth", "sixth"].map(|name| {
+            let bed = Bed::new("");
+            configure(&bed, "");
+            let path = bed.state().join("config.toml");
+            let config = fs::read_to_string(&path).unwrap();
+            fs::write(&path, config.split_once("[[targets]]").expect("its target").0).unwrap();
+            bed.up();
+            join(hosts.first(), &bed, name);
+            fs::set_permissions(bed.dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+            bed.ok([OsStr::new("mount"), bed.mount().as_os_str()]);
+            bed
+        });
+        let dir = hosts.here.with_file_name("coded");
+        fs::create_dir(&dir).unwrap();
+        hosts.first().ok(words("layout set", &dir, CODED));
+        Self { hosts, writers, name: String::new() }
+    }
+
+    fn first(&self) -> &Bed {
+        self.hosts.first()
+    }
+
+    /// A file that both hosts have open, and have written so much to that they keep what they write now: its first rows, of which they wrote pieces by turns.
+    fn open(&mut self, name: &str) -> ([File; 2], Vec<u8>) {
+        self.name = format!("coded/{name}");
+        fs::write(self.here(), b"").unwrap();
+        let files = [0, 1].map(|n| {
+            let path = self.writers[n].mount().join(&self.name);
+            OpenOptions::new().read(true).write(true).open(path).unwrap()
+        });
+        let bytes = noise(1, 2 * STEADY * PIECE);
+        write_by_turns(&files, &bytes, 0);
+        (files, bytes)
+    }
+
+    /// Its path at the first host.
+    fn here(&self) -> PathBuf {
+        self.first().mount().join(&self.name)
+    }
+
+    /// The first node is killed and started anew; its own mount is not used meanwhile.
+    fn restart(&self) {
+        let start = Starter::of(self.first());
+        self.first().kill();
+        start.now();
+        self.first().wait("the targets", || up(self.first()).len() == 3);
+    }
+
+    /// All of it lies as it should, and nothing was left out.
+    fn is(&self, bytes: &[u8]) {
+        wait_for_close(self.first(), &self.here());
+        same(&fs::read(self.here()).unwrap(), bytes, "what is read at the first host");
+        assert!(columns(self.first(), &self.here()).iter().all(|(_, current)| *current));
+        let found = deep_findings(self.first(), self.here().file_name().unwrap().to_str().unwrap());
+        assert!(found.is_empty(), "{found:#?}");
+    }
+}
+
+fn same(found: &[u8], bytes: &[u8], what: &str) {
+    let differs = found.iter().zip(bytes).position(|(one, other)| one != other);
+    assert!(
+        found == bytes,
+        "{what}: {} bytes of {}, other ones from {differs:?} on",
+        found.len(),
+        bytes.len()
+    );
+}
+
+/// Both write every other piece.
+fn write_by_turns(files: &[File; 2], bytes: &[u8], from: usize) {
+    std::thread::scope(|scope| {
+        for (n, file) in files.iter().enumerate() {
+            scope.spawn(move || {
+                for (number, piece) in bytes.chunks(PIECE).enumerate().skip(n).step_by(2) {
+                    file.write_all_at(piece, (from + number * PIECE) as u64).unwrap();
+                }
+            });
+        }
+    });
+}
+
+fn read(path: &Path) -> Vec<u8> {
+    fs::read(path).unwrap()
+}
+
+#[test]
+fn what_two_hosts_write_by_turns_outlives_the_first_node_again_and_again() {
+    if !can_mount("hosts that write one file") {
+        return;
+    }
+    let mut world = World::new();
+    let (files, mut bytes) = world.open("file");
+    let more = noise(2, 600 * PIECE + 1000);
+    std::thread::scope(|scope| {
+        let writing = scope.spawn(|| write_by_turns(&files, &more, bytes.len()));
+        let mut restarts = 0;
+        while !writing.is_finished() {
+            world.restart();
+            restarts += 1;
+            std::thread::sleep(Duration::from_millis(300));
+        }
+        assert!(restarts > 0);
+    });
+    bytes.extend_from_slice(&more);
+    // Once more when both have written all, and neither has synced.
+    let last = noise(3, PIECE);
+    files[0].write_all_at(&last, bytes.len() as u64).unwrap();
+    bytes.extend_from_slice(&last);
+    world.restart();
+    for writer in &world.writers {
+        same(&read(&writer.mount().join(&world.name)), &bytes, "at a host that has it open");
+    }
+    files.iter().for_each(|file| file.sync_all().unwrap());
+    drop(files);
+    world.is(&bytes);
+    world.first().check();
+}
+
+/// With each write in the log it is more than twice as much.
+#[test]
+fn what_two_hosts_write_by_turns_goes_to_rows_without_the_log() {
+    if !can_mount("hosts that write one file") {
+        return;
+    }
+    let mut world = World::new();
+    let (files, bytes) = world.open("file");
+    files.iter().for_each(|file| file.sync_all().unwrap());
+    let before = world.hosts.used();
+    let more = noise(4, 64 * ROW);
+    write_by_turns(&files, &more, bytes.len().next_multiple_of(ROW));
+    let used = world.hosts.used() - before;
+    assert!(used < 2 * more.len() as u64, "{used} bytes of targets for {}", more.len());
+    drop(files);
+    let mut all = bytes;
+    all.resize(all.len().next_multiple_of(ROW), 0);
+    all.extend_from_slice(&more);
+    world.is(&all);
+}
+
+#[test]
+fn what_one_host_has_a_spare_of_comes_not_over_what_was_written_there_later() {
+    if !can_mount("hosts that write one file") {
+        return;
+    }
+    let mut world = World::new();
+    for (n, by) in ["another host", "the first node's host", "a cut"].into_iter().enumerate() {
+        let (files, mut bytes) = world.open(&format!("file{n}"));
+        let end = bytes.len();
+        // Part of a row that nobody completes.
+        let kept = noise(5, 30_000);
+        files[0].write_all_at(&kept, end as u64).unwrap();
+        bytes.extend_from_slice(&kept);
+        let later = noise(6, 10_000);
+        match by {
+            "another host" => files[1].write_all_at(&later, end as u64 + 5_000).unwrap(),
+            "the first node's host" => {
+                let file = OpenOptions::new().write(true).open(world.here()).unwrap();
+                file.write_all_at(&later, end as u64 + 5_000).unwrap();
+                file.sync_all().unwrap();
+            }
+            _ => {
+                let file = OpenOptions::new().write(true).open(world.here()).unwrap();
+                file.set_len(end as u64 + 5_000).unwrap();
+                file.sync_all().unwrap();
+                bytes.truncate(end + 5_000);
+            }
+        }
+        if by != "a cut" {
+            bytes[end + 5_000..end + 15_000].copy_from_slice(&later);
+        }
+        world.restart();
+        for (file, writer) in files.iter().zip(&world.writers) {
+            same(&read(&writer.mount().join(&world.name)), &bytes, by);
+            file.sync_all().unwrap();
+        }
+        drop(files);
+        world.is(&bytes);
+    }
+    world.first().check();
+}
+
+#[test]
+fn what_a_host_returns_too_late_is_refused_and_its_programs_are_told() {
+    if !can_mount("hosts that write one file") {
+        return;
+    }
+    let mut world = World::new();
+    let (files, bytes) = world.open("file");
+    files.iter().for_each(|file| file.sync_all().unwrap());
+    let kept = noise(5, 30_000);
+    files[0].write_all_at(&kept, bytes.len() as u64).unwrap();
+    world.writers[0].signal(Signal::STOP);
+    world.restart();
+    // It waits for the host that stands still, and no longer.
+    let path = world.writers[1].mount().join(&world.name);
+    let found = read(&path);
+    same(&found[..bytes.len()], &bytes, "what was synced");
+    let newer = noise(7, 30_000);
+    files[1].write_all_at(&newer, bytes.len() as u64).unwrap();
+    world.writers[0].signal(Signal::CONT);
+    files[0].sync_all().expect_err("what it wrote is lost");
+    files[0].write_all_at(&[1; 100], 0).unwrap();
+    files.iter().for_each(|file| file.sync_all().unwrap());
+    drop(files);
+    let mut all = [bytes, newer].concat();
+    all[..100].fill(1);
+    world.is(&all);
+}
