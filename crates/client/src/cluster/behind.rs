@@ -128,6 +128,11 @@ impl Landing {
         self.asking.run(job);
     }
 
+    /// The mount ends.
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
     fn enter(&self) -> bool {
         let more = |files| Some(files + 1).filter(|files| *files <= FILES);
         self.files.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_ok()
@@ -171,6 +176,12 @@ impl Behind {
 
     fn same(&self, before: u64, now: u64) -> FsResult<()> {
         if before == now { Ok(()) } else { Err(self.state.lock().failure.unwrap_or(FsError::Io)) }
+    }
+
+    /// Something of what was written through the node is lost, too.
+    pub(super) fn lost(&self, e: FsError) {
+        self.state.lock().failure = Some(e);
+        self.losses.fetch_add(1, Ordering::AcqRel);
     }
 
     /// A handle is about to be closed: if it is the last that the node knows, the lease ends with it.
@@ -493,6 +504,7 @@ impl ClusterFiles {
                 scope.spawn(move || self.0.land(*ino, inode));
             }
         });
+        self.end_spares();
     }
 }
 

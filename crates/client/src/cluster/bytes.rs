@@ -164,7 +164,10 @@ impl Shared {
         if !differ && self.write_direct(&file, &[(offset, data)])? {
             return Ok(data.len());
         }
-        let written = self.write_served(&file, offset, data, append);
+        // What some copies may have already is written to all of them at once.
+        let range = offset..offset.saturating_add(data.len() as u64);
+        let apart = differ.then(|| self.apart(file.ino, &file.inode, Some(&file), range)).transpose();
+        let written = apart.and_then(|_apart| self.write_served(&file, offset, data, append));
         if differ && written != Ok(data.len()) {
             copies::end(&writer, true)?;
         }
@@ -183,17 +186,7 @@ impl Shared {
         let _served = file.inode.copies.serve();
         let mut written = 0;
         for part in data.chunks(wire::frame::MAX_IO) {
-            let number = self.lines.number();
-            let at = offset + written as u64;
-            let call = |handle| {
-                let data = part.to_vec();
-                Ok(match append {
-                    true => FileCall::Write { handle, offset: at, data },
-                    false => FileCall::WriteAt { handle, offset: at, data },
-                })
-            };
-            let taken = self.lines.ask_open(Kind::Bytes, file, number.value, &call).and_then(count);
-            match taken {
+            match self.write_part(file, offset + written as u64, part, append) {
                 Ok(taken) if taken as usize == part.len() => written += part.len(),
                 Ok(taken) => return Ok(written + taken as usize),
                 Err(_) if written > 0 => return Ok(written),

@@ -237,6 +237,9 @@ impl Shared {
         let mut ends = pieces.iter().map(|(offset, bytes)| offset.checked_add(bytes.len() as u64));
         let end = ends.try_fold(0_u64, |last, end| Some(last.max(end?)));
         let end = end.filter(|end| *end <= i64::MAX as u64).ok_or(FsError::FileTooLarge)?;
+        let begin = pieces.iter().map(|(offset, _)| *offset).min().unwrap_or(end);
+        // Nothing older comes over it later.
+        let _apart = self.apart(file.ino, &file.inode, Some(file), begin..end)?;
         let length = &file.inode.length;
         let writing = length.writing(Arc::downgrade(file));
         if !write()? {

@@ -25,11 +25,21 @@ pub(super) enum Kind {
     Forget,
     /// Who writes a file alone: whoever opens one waits for that with a connection for opens.
     Alone,
+    /// What is kept of files, and the node gets again: whoever opens one on another host waits for that.
+    Kept,
 }
 
 impl Kind {
-    const ALL: [Self; 7] =
-        [Self::Names, Self::Opens, Self::Bytes, Self::Tape, Self::News, Self::Forget, Self::Alone];
+    const ALL: [Self; 8] = [
+        Self::Names,
+        Self::Opens,
+        Self::Bytes,
+        Self::Tape,
+        Self::News,
+        Self::Forget,
+        Self::Alone,
+        Self::Kept,
+    ];
 
     /// How many connections there may be.
     fn most(self) -> usize {
@@ -38,7 +48,7 @@ impl Kind {
             // Each may wait for a minute, for a mover that does not answer.
             Self::Opens => 64,
             Self::Tape => super::THREADS,
-            Self::News | Self::Forget => 1,
+            Self::News | Self::Forget | Self::Kept => 1,
         }
     }
 }

@@ -185,6 +185,11 @@ impl Lines {
         self.numbers.lock().open.remove(&number);
     }
 
+    /// Session of the last connection.
+    pub(super) fn begun(&self) -> u64 {
+        *self.begun.lock()
+    }
+
     /// Makes a call.
     pub(super) fn ask(&self, kind: Kind, cx: &Cx, call: FileCall) -> FsResult<Reply> {
         let number = self.number();
@@ -270,7 +275,9 @@ impl Lines {
     }
 
     /// The handle of an open file in the session of this connection; the file is opened again if that is another one than it was opened in.
-    fn handle(&self, file: &OpenFile, line: &mut Line) -> Tried<Handle> {
+    /// Before, what was written through an earlier one and is kept here is returned.
+    pub(super) fn handle(&self, file: &OpenFile, line: &mut Line) -> Tried<Handle> {
+        self.return_kept(file.ino, &file.inode, line)?;
         let mut place = file.place.lock();
         if place.begun == line.begun {
             return Ok(place.handle);
@@ -386,7 +393,13 @@ impl Lines {
         line.exchange(number, &call, waits)
     }
 
-    fn exchange(&self, line: &mut Line, who: &Speaks, number: u64, call: FileCall) -> Tried<Reply> {
+    pub(super) fn exchange(
+        &self,
+        line: &mut Line,
+        who: &Speaks,
+        number: u64,
+        call: FileCall,
+    ) -> Tried<Reply> {
         match self.ask_over(line, who.clone(), number, Call::File(call)) {
             Ok(Ok(reply)) => Ok(reply),
             // Another node has taken over from that one.
@@ -533,6 +546,7 @@ fn may_be_made_again(call: &FileCall) -> bool {
             | FileCall::Release { .. }
             | FileCall::Fallocate { .. }
             | FileCall::Lock { .. }
+            | FileCall::WriteSpared { .. }
     );
     idempotent || call.is_recorded() || !call.is_once()
 }

@@ -269,6 +269,9 @@ fn tend(shared: &Weak<Shared>) {
             }
             Ok(Err(another)) => {
                 shared.memory.live(0);
+                if begun != 0 {
+                    shared.return_spares(another);
+                }
                 (begun, after) = (another, 0);
             }
             Err(trouble) => {

@@ -12,6 +12,7 @@
 //! * `direct.rs`: bytes of files on disk targets, which go to and from the movers; [`crate::lent`]: the same of files with copies or parity that are only read.
 //! * `copies.rs`: files with copies or parity that nobody else writes, which are written straight to all of them.
 //! * `behind.rs`: small writes that stay in memory for a moment.
+//! * `spares.rs`, `returns.rs`: what was written through the node, which gets it again if it is started anew before that is at the targets.
 //! * `relay.rs`: programs of this host that go past its mounts.
 //!
 //! Gateways ask each time, and see what others did.
@@ -28,7 +29,9 @@ mod memory;
 mod names;
 mod news;
 mod relay;
+mod returns;
 mod silent;
+mod spares;
 mod table;
 mod threads;
 mod whose;
@@ -69,6 +72,7 @@ struct Shared {
     memory: memory::Memory,
     ahead: ahead::Ahead,
     landing: behind::Landing,
+    sparing: returns::Sparing,
     /// What files say of the node of this mount; None: what the node says that holds them.
     node: Option<String>,
 }
@@ -96,6 +100,7 @@ impl ClusterFiles {
             memory: memory::Memory::default(),
             ahead: ahead::Ahead::default(),
             landing: behind::Landing::default(),
+            sparing: returns::Sparing::default(),
             node,
         }))
     }

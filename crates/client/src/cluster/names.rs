@@ -2,6 +2,7 @@
 
 use super::bytes::{count, done, nobody};
 use super::groups::Kind;
+use super::returns::WHOLE;
 use super::table::Place;
 use super::{ClusterFiles, NODE};
 use crate::length::{Cutting, Telling};
@@ -62,7 +63,9 @@ impl ClusterFiles {
         let Some(inode) = self.0.table.inode(attr.ino) else { return Ok(attr) };
         // Also what is in memory: its time is that of the write.
         self.0.land_soon(&inode);
-        if self.0.commit(&inode, Telling::All)? { ask(Look::GetAttr(attr.ino)) } else { Ok(attr) }
+        let late = self.0.return_late(attr.ino, &inode)?;
+        let told = self.0.commit(&inode, Telling::All)?;
+        if late || told { ask(Look::GetAttr(attr.ino)) } else { Ok(attr) }
     }
 
     /// Looks at names that will probably be wanted next, if this is one of them; None: it is to be looked up by itself.
@@ -179,6 +182,8 @@ impl FileApi for ClusterFiles {
             self.0.land(ino, &inode);
             self.0.commit(&inode, Telling::All)?;
         }
+        let inode = self.0.table.inode(ino).filter(|_| set.size.is_some());
+        let _apart = inode.as_deref().map(|inode| self.0.apart(ino, inode, None, WHOLE)).transpose()?;
         match self.ask_as(kind, cx, FileCall::SetAttr { ino, set: set.clone() })? {
             Reply::Attr(attr) => Ok(attr),
             _ => Err(FsError::Io),
@@ -232,9 +237,11 @@ impl FileApi for ClusterFiles {
     }
 
     fn open(&self, cx: &Cx, ino: Ino, flags: OpenFlags) -> FsResult<Opened> {
-        if let Some(inode) = self.0.table.inode(ino).filter(|_| flags.truncate) {
-            self.0.land(ino, &inode);
+        let inode = self.0.table.inode(ino).filter(|_| flags.truncate);
+        if let Some(inode) = &inode {
+            self.0.land(ino, inode);
         }
+        let _apart = inode.as_deref().map(|inode| self.0.apart(ino, inode, None, WHOLE)).transpose()?;
         self.opened(cx, &FileCall::OpenAs { ino, flags }, flags)
     }
 
@@ -266,7 +273,8 @@ impl FileApi for ClusterFiles {
     fn flush(&self, handle: Handle) -> FsResult<()> {
         let file = self.0.table.get(handle)?;
         self.0.land(file.ino, &file.inode);
-        file.inode.behind.is_whole(&file)?;
+        let settled = self.0.settle_by(&file);
+        file.inode.behind.is_whole(&file).and(settled)?;
         self.0.settle_copies(&file)?;
         self.0.commit_by(&file.inode, Telling::Rest, Some(&file)).map(drop)
     }
@@ -276,7 +284,9 @@ impl FileApi for ClusterFiles {
         self.0.land(file.ino, &file.inode);
         self.0.settle_copies(&file)?;
         let synced = self.0.sync_direct(&file, || {
-            self.of_open(Kind::Bytes, handle, |handle| FileCall::Fsync { handle, data_only }).and_then(done)
+            let before = file.inode.spares.moment();
+            let synced = self.of_open(Kind::Bytes, handle, |handle| FileCall::Fsync { handle, data_only });
+            synced.and_then(done).map(|()| file.inode.spares.settled_before(before))
         });
         file.inode.behind.told(&file).and(synced)
     }
@@ -286,6 +296,12 @@ impl FileApi for ClusterFiles {
         if let Some(file) = self.0.table.peek(handle) {
             file.inode.behind.closes();
             self.0.land(file.ino, &file.inode);
+            if let Err(e) = self.0.settle_by(&file) {
+                tracing::error!(
+                    "inode {}: what was written is lost if the node is started anew now: it did not bring it to its targets ({e})",
+                    file.ino
+                );
+            }
         }
         let Some(file) = self.0.table.leave(handle) else { return };
         if let Err(e) = self.0.settle_copies(&file) {
@@ -307,6 +323,7 @@ impl FileApi for ClusterFiles {
     fn fallocate(&self, handle: Handle, mode: i32, offset: u64, len: u64) -> FsResult<()> {
         let file = self.0.table.get(handle)?;
         let _served = file.inode.copies.serve();
+        let _apart = self.0.apart(file.ino, &file.inode, Some(&file), WHOLE)?;
         let call = |handle| FileCall::Fallocate { handle, mode, offset, len };
         self.of_open(Kind::Tape, handle, call).and_then(done)
     }

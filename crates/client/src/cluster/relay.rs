@@ -77,7 +77,12 @@ fn passed_on(call: Call) -> Result<Call, Failure> {
             | FileCall::Forgotten { .. }
             | FileCall::WriteAlone(_)
             | FileCall::WriteAloneStands { .. }
-            | FileCall::WriteAloneEnd { .. },
+            | FileCall::WriteAloneEnd { .. }
+            | FileCall::WriteSpared { .. }
+            | FileCall::SettleSpared(_)
+            | FileCall::ReturnSpared { .. }
+            | FileCall::SparedReturned { .. }
+            | FileCall::SparedOver,
         ) => return Err(refused(FsError::NotSupported, "that is for mounts".into())),
         other => other,
     })

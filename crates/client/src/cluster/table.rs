@@ -2,6 +2,7 @@
 
 use super::behind::Behind;
 use super::direct::Route;
+use super::spares::Spares;
 use crate::copies::Copies;
 use crate::length::Length;
 use crate::lent::Lent;
@@ -52,6 +53,8 @@ pub(super) struct OpenInode {
     pub(super) locked_in: AtomicU64,
     /// What programs have written and targets do not have yet.
     pub(super) behind: Behind,
+    /// What programs have written through the node, and targets may not have yet.
+    pub(super) spares: Spares,
     /// How all copies are written while nobody else writes.
     pub(super) copies: Copies,
 }
@@ -117,6 +120,13 @@ impl Table {
     /// The same of one that is of no use any more, too.
     pub(super) fn peek(&self, handle: Handle) -> Option<Arc<OpenFile>> {
         self.state.lock().handles.get(&handle).cloned()
+    }
+
+    /// One of the handles of an inode, one to write if there is any.
+    pub(super) fn any(&self, ino: Ino) -> Option<Arc<OpenFile>> {
+        let state = self.state.lock();
+        let handles = state.handles.values().filter(|file| file.ino == ino);
+        handles.max_by_key(|file| file.flags.write).cloned()
     }
 
     /// What is known of an inode that is open.
