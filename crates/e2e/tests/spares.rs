@@ -7,8 +7,10 @@ use e2e::{Bed, Starter, can_mount, noise};
 use rustix::process::Signal;
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::{FileExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 const CODED: &str = "--code 2+1 --stripe-size 64KiB";
@@ -69,7 +71,7 @@ impl World {
         self.first().mount().join(&self.name)
     }
 
-    /// The first node is killed and started anew; its own mount is not used meanwhile.
+    /// The first node is killed and started anew.
     fn restart(&self) {
         let start = Starter::of(self.first());
         self.first().kill();
@@ -77,8 +79,19 @@ impl World {
         self.first().wait("the targets", || up(self.first()).len() == 3);
     }
 
+    /// It is mounted there once more.
+    fn mount_again(&self) {
+        let mount = self.first().mount();
+        let gone = Command::new("umount").arg("-l").arg(&mount).status().unwrap();
+        assert!(gone.success());
+        self.first().ok([OsStr::new("mount"), mount.as_os_str()]);
+    }
+
     /// All of it lies as it should, and nothing was left out.
     fn is(&self, bytes: &[u8]) {
+        if fs::symlink_metadata(self.here()).is_err() {
+            self.mount_again();
+        }
         wait_for_close(self.first(), &self.here());
         same(&fs::read(self.here()).unwrap(), bytes, "what is read at the first host");
         assert!(columns(self.first(), &self.here()).iter().all(|(_, current)| *current));
@@ -110,10 +123,6 @@ fn write_by_turns(files: &[File; 2], bytes: &[u8], from: usize) {
     });
 }
 
-fn read(path: &Path) -> Vec<u8> {
-    fs::read(path).unwrap()
-}
-
 #[test]
 fn what_two_hosts_write_by_turns_outlives_the_first_node_again_and_again() {
     if !can_mount("hosts that write one file") {
@@ -139,7 +148,7 @@ fn what_two_hosts_write_by_turns_outlives_the_first_node_again_and_again() {
     bytes.extend_from_slice(&last);
     world.restart();
     for writer in &world.writers {
-        same(&read(&writer.mount().join(&world.name)), &bytes, "at a host that has it open");
+        same(&fs::read(writer.mount().join(&world.name)).unwrap(), &bytes, "at a host that has it open");
     }
     files.iter().for_each(|file| file.sync_all().unwrap());
     drop(files);
@@ -175,6 +184,9 @@ fn what_one_host_has_a_spare_of_comes_not_over_what_was_written_there_later() {
     }
     let mut world = World::new();
     for (n, by) in ["another host", "the first node's host", "a cut"].into_iter().enumerate() {
+        if n > 0 {
+            world.mount_again();
+        }
         let (files, mut bytes) = world.open(&format!("file{n}"));
         let end = bytes.len();
         // Part of a row that nobody completes.
@@ -201,7 +213,7 @@ fn what_one_host_has_a_spare_of_comes_not_over_what_was_written_there_later() {
         }
         world.restart();
         for (file, writer) in files.iter().zip(&world.writers) {
-            same(&read(&writer.mount().join(&world.name)), &bytes, by);
+            same(&fs::read(writer.mount().join(&world.name)).unwrap(), &bytes, by);
             file.sync_all().unwrap();
         }
         drop(files);
@@ -210,30 +222,69 @@ fn what_one_host_has_a_spare_of_comes_not_over_what_was_written_there_later() {
     world.first().check();
 }
 
+/// A program of a host that stands still later: of what it has open nothing is inherited by programs that are started meanwhile.
+const PROGRAM: &str = r#"
+import os, sys
+file = os.open(sys.argv[1], os.O_RDWR)
+piece = int(sys.argv[2])
+for n in range(0, 24, 2):
+    os.pwrite(file, b"a" * piece, n * piece)
+def next():
+    print("done", flush=True)
+    sys.stdin.readline()
+next()
+os.fsync(file)
+os.pwrite(file, b"b" * 30000, 24 * piece)
+next()
+try:
+    os.fsync(file)
+    sys.exit("what it wrote is lost, and it was not told")
+except OSError:
+    pass
+os.pwrite(file, b"c" * 100, 0)
+os.fsync(file)
+os.close(file)
+"#;
+
 #[test]
 fn what_a_host_returns_too_late_is_refused_and_its_programs_are_told() {
     if !can_mount("hosts that write one file") {
         return;
     }
     let mut world = World::new();
-    let (files, bytes) = world.open("file");
-    files.iter().for_each(|file| file.sync_all().unwrap());
-    let kept = noise(5, 30_000);
-    files[0].write_all_at(&kept, bytes.len() as u64).unwrap();
+    world.name = "coded/file".into();
+    fs::write(world.here(), b"").unwrap();
+    let [there, path] = [0, 1].map(|n| world.writers[n].mount().join(&world.name));
+    let file = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+    let mut program = Command::new("python3");
+    program.args(["-c", PROGRAM]).arg(there).arg(PIECE.to_string());
+    let mut program = program.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let (mut asks, mut says) =
+        (program.stdin.take().unwrap(), BufReader::new(program.stdout.take().unwrap()));
+    let mut done = || {
+        let mut line = String::new();
+        says.read_line(&mut line).unwrap();
+        assert_eq!(line, "done\n");
+    };
+    (1..24).step_by(2).for_each(|n| file.write_all_at(&[b'x'; PIECE], (n * PIECE) as u64).unwrap());
+    done();
+    file.sync_all().unwrap();
+    asks.write_all(b"\n").unwrap();
+    done();
     world.writers[0].signal(Signal::STOP);
     world.restart();
     // It waits for the host that stands still, and no longer.
-    let path = world.writers[1].mount().join(&world.name);
-    let found = read(&path);
+    let found = fs::read(&path).unwrap();
+    let mut bytes: Vec<u8> = (0..24).flat_map(|n| [b"ax"[n % 2]; PIECE]).collect();
     same(&found[..bytes.len()], &bytes, "what was synced");
     let newer = noise(7, 30_000);
-    files[1].write_all_at(&newer, bytes.len() as u64).unwrap();
+    file.write_all_at(&newer, bytes.len() as u64).unwrap();
     world.writers[0].signal(Signal::CONT);
-    files[0].sync_all().expect_err("what it wrote is lost");
-    files[0].write_all_at(&[1; 100], 0).unwrap();
-    files.iter().for_each(|file| file.sync_all().unwrap());
-    drop(files);
-    let mut all = [bytes, newer].concat();
-    all[..100].fill(1);
-    world.is(&all);
+    asks.write_all(b"\n").unwrap();
+    assert!(program.wait().unwrap().success());
+    file.sync_all().unwrap();
+    drop(file);
+    bytes.extend_from_slice(&newer);
+    bytes[..100].fill(b'c');
+    world.is(&bytes);
 }

@@ -392,17 +392,6 @@ pub enum FileCall {
     SparedOver,
 }
 
-/// What who keeps a spare of what he wrote through the node is told ([design](../../../docs/design/0013-other-hosts.md#what-hosts-keep-a-spare-of)).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Spare {
-    /// What was kept in others before is at the targets.
-    pub epoch: u64,
-    /// Of this write.
-    pub number: u64,
-    /// What has lower numbers of this epoch is at the targets.
-    pub settled: u64,
-}
-
 /// A look at names and attributes. (No call within a call: whoever decodes it would go as deep as a frame is long.)
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Look {

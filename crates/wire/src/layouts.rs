@@ -86,3 +86,14 @@ pub struct ColumnAccess {
     /// Its key.
     pub key: JoinSecret,
 }
+
+/// What who keeps a spare of what he wrote through the node is told ([design](../../../docs/design/0013-other-hosts.md#what-hosts-keep-a-spare-of)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Spare {
+    /// What was kept in others before is at the targets.
+    pub epoch: u64,
+    /// Of this write.
+    pub number: u64,
+    /// What has lower numbers of this epoch is at the targets.
+    pub settled: u64,
+}

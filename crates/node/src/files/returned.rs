@@ -207,6 +207,7 @@ impl Node {
     fn returned(&self, ino: Ino, epoch: u64, handle: Option<Handle>, lost: bool) {
         self.spared.end(ino, epoch, lost);
         handle.into_iter().for_each(|handle| self.close_file(handle));
+        self.movers.wake();
     }
 
     /// Something comes that a host has kept; false: it was at the targets before.

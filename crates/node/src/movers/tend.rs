@@ -136,7 +136,10 @@ impl Node {
             let Some(object) = inode.file.filter(|f| f.far).and_then(|f| f.object) else { continue };
             let far = self.catalog.far(object).map_err(|e| fs_error("close files on targets", &e))?;
             let Some(far) = far.filter(|_| !self.is_open(ino)) else { continue };
-            if !far.can_spare(away) || self.spared.awaits(ino) {
+            if self.spared.awaits(ino) {
+                continue; // this is done again when it has come
+            }
+            if !far.can_spare(away) {
                 left += 1;
                 continue;
             }
