@@ -8,7 +8,7 @@ use layout::Redundancy;
 use std::ops::Range;
 
 /// Number of what is written behind when nobody asks what has become of it.
-const NOBODY: u64 = u64::MAX;
+pub(crate) const NOBODY: u64 = u64::MAX;
 
 impl Striped {
     /// Writes all of `bytes` at `offset`. Of writes that overlap all copies take the same one last. When this returns, every copy that counts has them and every later read sees them; they are
@@ -38,7 +38,8 @@ impl Striped {
         self.write_numbered(NOBODY, offset, bytes)
     }
 
-    /// The same; as long as something of it is in memory only, its number is not below [`Striped::least_gathered`].
+    /// The same; as long as something of it is in memory only, its number is not below [`Striped::least_gathered`]. Rows that it completes are left to
+    /// [`Striped::write_completed`], and to whoever runs ahead.
     ///
     /// # Errors
     /// As [`Striped::write_behind`].

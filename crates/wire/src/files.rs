@@ -375,6 +375,8 @@ pub enum FileCall {
         ino: Ino,
         /// That it was answered in.
         epoch: u64,
+        /// Its place among all that is returned: one that comes again has the same.
+        index: u64,
         /// Offset.
         offset: u64,
         /// Bytes (at most 1 MiB).

@@ -2,7 +2,7 @@
 
 use super::Catalog;
 use crate::ops::adopt::ClassIds;
-use crate::ops::{adopt, class, import, nodes, parts, pool, restored, site, tape_tree};
+use crate::ops::{adopt, class, import, nodes, parts, pool, restored, site, spares, tape_tree};
 use crate::{Adoption, ListedFile, Part, Result, classes};
 use format::ltfs::origin::{DirFacts, Rules};
 use types::*;
@@ -83,6 +83,8 @@ impl Catalog {
     /// have been written since are not written before somebody looked at them, and numbers begin anew.
     pub fn mark_restored(&self, now: Time) -> Result<()> {
         self.skip_numbers(now)?;
+        // What was written since lies over what hosts kept by then.
+        self.durable(spares::lose_all)?;
         while self.durable(|tx| restored::keep_unowned(tx, RESTORE_BATCH))? {}
         self.durable(|tx| restored::distrust(tx, now))
     }

@@ -36,6 +36,11 @@ pub fn lose(tx: &mut Tx<'_>, ino: Ino, epoch: u64) -> Result<()> {
     }
 }
 
+/// What is on record is older than what was written since.
+pub fn lose_all(tx: &mut Tx<'_>) -> Result<()> {
+    all(tx.view())?.into_iter().try_for_each(|kept| lose(tx, kept.ino, kept.epoch))
+}
+
 /// The greatest epoch so far.
 pub fn last(view: View<'_>) -> Result<u64> {
     let last = store::counter(view.r.get(&keys::meta_key(meta::LAST_SPARE))?)?;

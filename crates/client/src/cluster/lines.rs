@@ -318,7 +318,9 @@ impl Lines {
                 Err(Trouble::Refused(e)) => return Err(e),
                 Err(Trouble::Later) if Instant::now() < end => std::thread::sleep(PAUSE),
                 Err(Trouble::Later) => {
-                    tracing::error!("a file operation failed: for a minute its locks could not be claimed");
+                    tracing::error!(
+                        "a file operation failed: for a minute its locks could not be claimed, or what this host has kept of it was not taken"
+                    );
                     return Err(FsError::Io);
                 }
                 Err(Trouble::Lost(why) | Trouble::Elsewhere(why)) => {

@@ -226,10 +226,15 @@ impl Shared {
                 return Err(Trouble::Lost("that session has ended".into()));
             }
             // Also where nothing is kept: what is answered late in an earlier session is not kept from now on.
+            let mut over = Ok(FileCall::SparedOver);
             for (ino, inode) in self.table.inodes() {
-                self.lines.return_kept(ino, &inode, line)?;
+                match self.lines.return_kept(ino, &inode, line) {
+                    // One that its node cannot take now holds up none of the others.
+                    Err(e @ (Trouble::Refused(_) | Trouble::Later)) => over = Err(e),
+                    returned => returned?,
+                }
             }
-            Ok(FileCall::SparedOver)
+            over
         };
         let number = self.lines.number();
         let who = speaks(&nobody());

@@ -125,12 +125,12 @@ impl State {
     }
 
     /// What the node may take for kept while this write is made: nothing below, though it may have answered what has not come yet.
-    fn keeps(&self, ticket: u64) -> Option<Place> {
+    fn keeps(&self) -> Option<Place> {
         let epoch = self.last?.0;
         let begins = (epoch, 0);
-        let others = self.under_way.iter().filter(|(other, _)| **other != ticket);
-        let others = others.map(|(_, one)| one.from.filter(|from| from.0 == epoch).unwrap_or(begins));
-        let lowest = self.kept.keys().next().copied().into_iter().chain(others).min()?;
+        let asked = self.under_way.values();
+        let asked = asked.map(|one| one.from.filter(|from| from.0 == epoch).unwrap_or(begins));
+        let lowest = self.kept.keys().next().copied().into_iter().chain(asked).min()?;
         Some(lowest.max(self.settled))
     }
 
@@ -209,7 +209,7 @@ pub(super) struct Entered<'s> {
 impl Entered<'_> {
     /// What the node may take for kept while this is made.
     pub(super) fn keeps(&self) -> Option<Place> {
-        self.spares.state.lock().keeps(self.ticket)
+        self.spares.state.lock().keeps()
     }
 
     /// Whether it is kept, or is at the targets; false: it is to be made again.
@@ -319,9 +319,11 @@ impl Spares {
         let mut state = self.state.lock();
         state.turn(begun);
         while let Some(piece) = state.earlier.get(state.returned).cloned() {
+            let index = state.returned as u64;
             drop(state);
             let Piece { epoch, offset, ref data, .. } = *piece;
-            let taken = ask(FileCall::ReturnSpared { ino, epoch, offset, data: data.to_vec() })?;
+            let data = data.to_vec();
+            let taken = ask(FileCall::ReturnSpared { ino, epoch, index, offset, data })?;
             count(taken).map_err(Trouble::Refused)?;
             state = self.state.lock();
             state.returned += 1;
@@ -350,7 +352,8 @@ impl OpenInode {
         match brought {
             Ok(()) | Err(Trouble::Refused(FsError::Stale | FsError::NotFound)) => {}
             Err(Trouble::Refused(e)) => {
-                return Err(Trouble::Lost(format!("it does not take what is kept of inode {ino}: {e}")));
+                tracing::debug!("inode {ino}: what is kept of it is not taken now: {e}");
+                return Err(Trouble::Later);
             }
             Err(e) => return Err(e),
         }

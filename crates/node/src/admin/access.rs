@@ -225,8 +225,9 @@ impl Node {
     fn returned_call(&self, session: &Held, call: FileCall) -> Result<Reply, FsError> {
         let host = session.host().ok_or(FsError::NotSupported)?;
         match call {
-            FileCall::ReturnSpared { ino, epoch, offset, data } if data.len() <= MAX_IO => {
-                self.return_spare(ino, epoch, offset, &data).map(|written| Reply::Count(written.into()))
+            FileCall::ReturnSpared { ino, epoch, index, offset, data } if data.len() <= MAX_IO => {
+                let written = self.return_spare((ino, epoch, index), offset, &data)?;
+                Ok(Reply::Count(written.into()))
             }
             FileCall::SparedReturned { ino, epoch } => self.spare_returned(ino, epoch).map(|()| Reply::Done),
             FileCall::SparedOver => self.spares_over(host).map(|()| Reply::Done),

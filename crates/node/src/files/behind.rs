@@ -86,6 +86,17 @@ impl FarFile {
         self.is_whole()
     }
 
+    /// The same of what has a number below this one.
+    pub(super) fn flush_below(&self, number: u64) -> FsResult<()> {
+        self.is_whole()?;
+        self.write_out(&|striped| striped.flush_below(number)).map_err(|e| self.failed("writing", &e))
+    }
+
+    /// Writes rows that are complete; false: it has failed, as whoever syncs is told.
+    pub(super) fn write_completed(&self) -> bool {
+        self.is_whole().is_ok() && self.write_out(&Striped::write_completed).is_ok()
+    }
+
     /// Each time it is tried the file has the same objects until that is done.
     fn write_out(&self, flush: &dyn Fn(&Striped) -> stripe::Result<()>) -> stripe::Result<()> {
         let place = self.place();

@@ -466,9 +466,12 @@ impl Node {
                 // Who comes next finds it as that node has left it.
                 self.open.left_by_earlier(ino);
             }
-            if let Some(far) = state.backing.as_ref().and_then(Backing::far).filter(|far| !far.is_settled()) {
-                self.forget_behind(far);
-                self.movers.wake();
+            if let Some(far) = state.backing.as_ref().and_then(Backing::far) {
+                self.close_spares(far);
+                if !far.is_settled() {
+                    self.forget_behind(far);
+                    self.movers.wake();
+                }
             }
             nlink
         });

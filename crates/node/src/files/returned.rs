@@ -1,8 +1,9 @@
 //! What hosts have kept a spare of ([`super::spares`]) comes back to a node that was started anew, or took over, before anybody else has the file.
 //!
-//! Who keeps something is on record by its epoch. Whoever opens such a file waits until it has been returned, the host has said that it keeps nothing more, or [`GRACE`]
-//! has passed: then it is lost, which is on record before others have the file, and its host is told when it comes late. An epoch that is not on
-//! record was ended when all of it was at the targets; or the catalogue is older than it (a backup, a standby that was behind), which its number tells.
+//! Who keeps something is on record by its epoch. Whoever opens such a file waits until it has been returned, the host has said that it keeps nothing more, or has brought
+//! nothing for [`GRACE`]: then it is lost, which is on record before others have the file, and its host is told when it comes late. An epoch that is not on
+//! record was ended when all of it was at the targets; or the catalogue is older than it, which its number tells. In a catalogue that comes from a backup, or of a
+//! standby that was behind, all that is on record is lost: it may lack that somebody wrote over it.
 
 use super::spares::Epochs;
 use crate::Node;
@@ -10,17 +11,17 @@ use crate::error::{fs_error, refused};
 use crate::files::Writer;
 use crate::startup::spawn;
 use parking_lot::{Condvar, Mutex};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use types::api::{FsResult, OpenFlags};
 use types::{Cx, FsError, Handle, Ino};
 use wire::Failure;
 
-/// How long hosts are waited for.
+/// How long hosts are waited for that bring nothing.
 const GRACE: Duration = Duration::from_secs(30);
-/// Before what could not be recorded is tried again.
+/// Between two looks.
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// What is on record of a node before this one.
@@ -39,8 +40,10 @@ pub(crate) struct Returning {
 struct State {
     /// By epoch.
     files: HashMap<Ino, BTreeMap<u64, Kept>>,
-    /// What came, or will come, too late.
-    lost: BTreeSet<(Ino, u64)>,
+    /// What came, or will come, too late, and of which session.
+    lost: BTreeMap<(Ino, u64), u64>,
+    /// When sessions brought something last.
+    heard: HashMap<u64, Instant>,
 }
 
 /// What a host has kept of a file.
@@ -52,6 +55,14 @@ struct Kept {
     coming: u32,
     /// It comes too late.
     late: bool,
+    /// Held by who writes what has come: the place of the next, behind all once all has come. What comes again, as its answer was lost, is not written again.
+    turn: Arc<Mutex<u64>>,
+}
+
+impl Kept {
+    fn of(session: u64) -> Self {
+        Self { session, handle: None, coming: 0, late: false, turn: Arc::default() }
+    }
 }
 
 /// Until this is dropped something of an epoch is just coming.
@@ -67,16 +78,17 @@ impl Drop for Coming<'_> {
         if let Some(kept) = state.files.get_mut(&self.ino).and_then(|kept| kept.get_mut(&self.epoch)) {
             kept.coming -= 1;
         }
-        self.returning.changed.notify_all();
     }
 }
 
 /// What becomes of what comes.
 enum Found<'r> {
-    Awaited(Option<Handle>, Coming<'r>),
+    Awaited(Arc<Mutex<u64>>, Coming<'r>),
     Lost,
     /// It was at the targets before.
     Settled,
+    /// This node has given the epoch: only the session has ended.
+    Own,
 }
 
 impl Returning {
@@ -89,53 +101,74 @@ impl Returning {
         let mut guard = self.state.lock();
         let state = &mut *guard;
         let Some(kept) = state.files.get_mut(&ino).and_then(|kept| kept.get_mut(&epoch)) else {
-            // What the catalogue does not know of may never have come there.
-            let (known, first) =
-                (self.known.load(Ordering::Acquire), self.epochs.first.load(Ordering::Acquire));
-            let lost = state.lost.contains(&(ino, epoch)) || (known < epoch && epoch < first);
-            return if lost { Found::Lost } else { Found::Settled };
+            return match epoch {
+                _ if state.lost.contains_key(&(ino, epoch)) => Found::Lost,
+                epoch if epoch <= self.known.load(Ordering::Acquire) => Found::Settled,
+                epoch if self.epochs.has_given(epoch) => Found::Own,
+                // What the catalogue does not know of may never have come there.
+                _ => Found::Lost,
+            };
         };
         if kept.late {
             return Found::Lost;
         }
         kept.coming += 1;
-        Found::Awaited(kept.handle, Coming { returning: self, ino, epoch })
+        state.heard.insert(kept.session, Instant::now());
+        Found::Awaited(kept.turn.clone(), Coming { returning: self, ino, epoch })
     }
 
-    /// From now on all that is waited for comes too late; which that is, when nothing of it is just coming.
-    fn close(&self) -> Vec<(Ino, u64, Option<Handle>)> {
-        let mut state = self.state.lock();
-        state.files.values_mut().flat_map(BTreeMap::values_mut).for_each(|kept| kept.late = true);
-        while state.files.values().flat_map(BTreeMap::values).any(|kept| kept.coming > 0) {
-            self.changed.wait(&mut state);
-        }
-        drop(state);
-        self.all(None)
+    fn handle(&self, ino: Ino, epoch: u64) -> Option<Handle> {
+        let state = self.state.lock();
+        state.files.get(&ino)?.get(&epoch)?.handle
     }
 
-    /// That is waited for no more.
-    fn end(&self, ino: Ino, epoch: u64, lost: bool) {
-        let mut state = self.state.lock();
-        if let Some(kept) = state.files.get_mut(&ino) {
-            kept.remove(&epoch);
-            if kept.is_empty() {
-                state.files.remove(&ino);
+    /// What sessions keep that have brought nothing for so long, and bring nothing just now, comes too late from now on; which that is.
+    fn close(&self, silent: Duration) -> Vec<(Ino, u64)> {
+        let mut guard = self.state.lock();
+        let State { files, heard, .. } = &mut *guard;
+        let mut late = Vec::new();
+        for (ino, kept) in files {
+            for (epoch, kept) in kept {
+                let silent = heard.get(&kept.session).is_none_or(|at| at.elapsed() >= silent);
+                kept.late |= silent && kept.coming == 0;
+                late.extend(kept.late.then_some((*ino, *epoch)));
             }
         }
-        if lost {
-            state.lost.insert((ino, epoch));
+        late
+    }
+
+    /// What comes of an epoch comes too late.
+    pub(super) fn lose(&self, ino: Ino, epoch: u64, session: u64) {
+        self.state.lock().lost.insert((ino, epoch), session);
+    }
+
+    /// That is waited for no more; gives the handle by which it was written.
+    fn end(&self, ino: Ino, epoch: u64, lost: bool) -> Option<Handle> {
+        let mut state = self.state.lock();
+        let kept = state.files.get_mut(&ino)?;
+        let ended = kept.remove(&epoch);
+        if kept.is_empty() {
+            state.files.remove(&ino);
+        }
+        if let Some(ended) = ended.as_ref().filter(|_| lost) {
+            state.lost.insert((ino, epoch), ended.session);
         }
         self.any.store(!state.files.is_empty(), Ordering::Release);
         self.changed.notify_all();
+        ended?.handle
     }
 
-    /// All that is waited for, of one session or of all.
-    fn all(&self, session: Option<u64>) -> Vec<(Ino, u64, Option<Handle>)> {
+    /// All that is waited for of a session.
+    fn all_of(&self, session: u64) -> Vec<(Ino, u64)> {
         let state = self.state.lock();
-        let all =
-            state.files.iter().flat_map(|(ino, kept)| kept.iter().map(|(epoch, kept)| (*ino, *epoch, kept)));
-        let of = all.filter(|(_, _, kept)| session.is_none_or(|session| kept.session == session));
-        of.map(|(ino, epoch, kept)| (ino, epoch, kept.handle)).collect()
+        let all = state.files.iter().flat_map(|(ino, kept)| kept.iter().map(|kept| (*ino, kept)));
+        all.filter(|(_, (_, kept))| kept.session == session).map(|(ino, (epoch, _))| (ino, *epoch)).collect()
+    }
+
+    /// All that a session has lost.
+    fn lost_of(&self, session: u64) -> Vec<(Ino, u64)> {
+        let state = self.state.lock();
+        state.lost.iter().filter(|(_, of)| **of == session).map(|(lost, _)| *lost).collect()
     }
 }
 
@@ -163,11 +196,11 @@ impl Node {
         let mut state = self.spared.state.lock();
         for kept in self.catalog.spares().map_err(fail)? {
             if kept.lost {
-                state.lost.insert((kept.ino, kept.epoch));
+                state.lost.insert((kept.ino, kept.epoch), kept.session);
                 continue;
             }
-            let file = state.files.entry(kept.ino).or_default();
-            file.insert(kept.epoch, Kept { session: kept.session, handle: None, coming: 0, late: false });
+            state.heard.insert(kept.session, Instant::now());
+            state.files.entry(kept.ino).or_default().insert(kept.epoch, Kept::of(kept.session));
         }
         let files = state.files.len();
         drop(state);
@@ -180,53 +213,60 @@ impl Node {
         spawn(Some(self), "returning", move || node.end_returning()).map(drop)
     }
 
-    /// What has not come by now is lost.
+    /// What does not come in time is lost.
     fn end_returning(&self) {
-        if self.stops_within(GRACE) {
-            return;
-        }
-        loop {
-            let late = self.spared.close();
-            for (ino, epoch, handle) in &late {
+        while self.spared.any.load(Ordering::Acquire) && !self.stops_within(AGAIN) {
+            for (ino, epoch) in self.spared.close(GRACE) {
                 tracing::error!(
-                    "inode {ino}: a host that was writing it has not come back for {GRACE:?}; what it wrote last, and did not sync, may be lost"
+                    "inode {ino}: a host that was writing it has brought nothing for {GRACE:?}; what it wrote last, and did not sync, may be lost"
                 );
-                match self.catalog.lose_spare(*ino, *epoch) {
-                    Ok(()) => self.returned(*ino, *epoch, *handle, true),
+                match self.catalog.lose_spare(ino, epoch) {
+                    Ok(()) => self.returned(ino, epoch, true),
                     Err(e) => {
                         tracing::error!("inode {ino}: that cannot be recorded, and is tried again: {e}")
                     }
                 }
             }
-            if late.is_empty() || self.stops_within(AGAIN) {
-                return;
-            }
         }
     }
 
-    fn returned(&self, ino: Ino, epoch: u64, handle: Option<Handle>, lost: bool) {
-        self.spared.end(ino, epoch, lost);
-        handle.into_iter().for_each(|handle| self.close_file(handle));
+    fn returned(&self, ino: Ino, epoch: u64, lost: bool) {
+        if let Some(handle) = self.spared.end(ino, epoch, lost) {
+            self.close_file(handle);
+        }
+        self.attributes_changed(ino);
         self.movers.wake();
     }
 
-    /// Something comes that a host has kept; false: it was at the targets before.
+    /// Something comes that a host has kept, at its place among all that comes; false: it was at the targets before.
     ///
     /// # Errors
     /// ESTALE: it comes too late. ENOENT: the file is gone.
-    pub(crate) fn return_spare(&self, ino: Ino, epoch: u64, offset: u64, data: &[u8]) -> FsResult<bool> {
-        let (handle, _coming) = match self.spared.find(ino, epoch) {
+    pub(crate) fn return_spare(
+        &self,
+        (ino, epoch, index): (Ino, u64, u64),
+        offset: u64,
+        data: &[u8],
+    ) -> FsResult<bool> {
+        let (turn, _coming) = match self.spared.find(ino, epoch) {
             Found::Settled => return Ok(false),
+            Found::Own => return self.settle_open_spares(ino).map(|()| false),
             Found::Lost => return Err(FsError::Stale),
-            Found::Awaited(Some(handle), coming) => (handle, coming),
-            Found::Awaited(None, coming) => (self.open_to_return(ino, epoch)?, coming),
+            Found::Awaited(turn, coming) => (turn, coming),
         };
-        match self.write_file(handle, offset, data, true, Writer::Elsewhere)? == data.len() {
-            true => Ok(true),
-            false => Err(FsError::NoSpace),
+        let mut next = turn.lock();
+        if index < *next {
+            return Ok(true);
         }
+        let handle = self.spared.handle(ino, epoch).map_or_else(|| self.open_to_return(ino, epoch), Ok)?;
+        if self.write_file(handle, offset, data, true, Writer::Elsewhere)? != data.len() {
+            return Err(FsError::NoSpace);
+        }
+        *next = index + 1;
+        Ok(true)
     }
 
+    /// The caller has the turn.
     fn open_to_return(&self, ino: Ino, epoch: u64) -> FsResult<Handle> {
         let flags = OpenFlags { write: true, ..OpenFlags::default() };
         let handle = match self.open_file_now(&Cx::admin(crate::now()), ino, flags) {
@@ -234,34 +274,49 @@ impl Node {
             Err(FsError::Stale) => return Err(FsError::NotFound),
             Err(e) => return Err(e),
         };
-        let known = {
-            let mut state = self.spared.state.lock();
-            let kept = state.files.get_mut(&ino).and_then(|kept| kept.get_mut(&epoch));
-            kept.map(|kept| *kept.handle.get_or_insert(handle))
-        };
-        if known != Some(handle) {
-            self.close_file(handle);
+        let mut state = self.spared.state.lock();
+        if let Some(kept) = state.files.get_mut(&ino).and_then(|kept| kept.get_mut(&epoch)) {
+            kept.handle = Some(handle);
+            return Ok(handle);
         }
-        known.ok_or(FsError::Stale)
+        drop(state);
+        self.close_file(handle);
+        Err(FsError::Stale)
     }
 
     /// All of an epoch has come: it is durable when this returns.
+    ///
+    /// # Errors
+    /// ESTALE: it is lost.
     pub(crate) fn spare_returned(&self, ino: Ino, epoch: u64) -> FsResult<()> {
-        let Found::Awaited(handle, _coming) = self.spared.find(ino, epoch) else { return Ok(()) };
-        if let Some(handle) = handle {
+        let (turn, _coming) = match self.spared.find(ino, epoch) {
+            Found::Settled => return Ok(()),
+            Found::Own => return self.settle_open_spares(ino),
+            Found::Lost => return Err(FsError::Stale),
+            Found::Awaited(turn, coming) => (turn, coming),
+        };
+        let mut next = turn.lock();
+        if let Some(handle) = self.spared.handle(ino, epoch) {
             self.sync_file(handle)?;
         }
         self.catalog.forget_spares(ino, &[epoch]).map_err(|e| fs_error("fsync", &e))?;
-        self.returned(ino, epoch, handle, false);
+        *next = u64::MAX;
+        self.returned(ino, epoch, false);
         Ok(())
     }
 
-    /// A session keeps nothing more of an earlier node.
+    /// A session keeps nothing more of an earlier node, and knows what is lost.
     pub(crate) fn spares_over(&self, session: u64) -> FsResult<()> {
-        self.spared
-            .all(Some(session))
-            .into_iter()
-            .try_for_each(|(ino, epoch, _)| self.spare_returned(ino, epoch))
+        for (ino, epoch) in self.spared.all_of(session) {
+            match self.spare_returned(ino, epoch) {
+                Ok(()) | Err(FsError::Stale) => {}
+                Err(e) => return Err(e),
+            }
+        }
+        for (ino, epoch) in self.spared.lost_of(session) {
+            self.catalog.forget_spares(ino, &[epoch]).map_err(|e| fs_error("write", &e))?;
+        }
+        Ok(())
     }
 }
 
@@ -276,27 +331,31 @@ mod tests {
         returning.known.store(10, Ordering::Release);
         returning.epochs.begin(10, Time::from_nanos(1_000));
         let ino = Ino(5);
-        let kept = Kept { session: 3, handle: None, coming: 0, late: false };
-        returning.state.lock().files.insert(ino, BTreeMap::from([(7, kept)]));
+        {
+            let mut state = returning.state.lock();
+            state.files.insert(ino, BTreeMap::from([(7, Kept::of(3)), (9, Kept::of(4))]));
+            state.heard.insert(4, Instant::now());
+        }
         returning.any.store(true, Ordering::Release);
         assert!(returning.awaits(ino) && !returning.awaits(Ino(6)));
         assert!(matches!(returning.find(ino, 8), Found::Settled), "it was ended before");
         assert!(matches!(returning.find(ino, 11), Found::Lost), "of a catalogue that knew more");
-        assert!(matches!(returning.find(ino, 1_000), Found::Settled), "of this node");
-        assert_eq!(returning.all(Some(4)), []);
-        let Found::Awaited(None, coming) = returning.find(ino, 7) else { panic!("it is awaited") };
-        std::thread::scope(|scope| {
-            let closing = scope.spawn(|| returning.close());
-            while !returning.state.lock().files[&ino][&7].late {
-                std::thread::yield_now();
-            }
-            assert!(matches!(returning.find(ino, 7), Found::Lost), "it comes too late");
-            assert!(!closing.is_finished(), "what came before is waited for");
-            drop(coming);
-            assert_eq!(closing.join().unwrap(), [(ino, 7, None)]);
-        });
+        assert!(matches!(returning.find(ino, 1_000), Found::Lost), "of a node with another clock");
+        let own = returning.epochs.next();
+        assert!(matches!(returning.find(ino, own), Found::Own));
+        assert_eq!(returning.all_of(3), [(ino, 7)]);
+        let Found::Awaited(turn, coming) = returning.find(ino, 7) else { panic!("it is awaited") };
+        assert_eq!(*turn.lock(), 0);
+        assert_eq!(returning.close(GRACE), [], "both were heard of just now");
+        assert_eq!(returning.close(Duration::ZERO), [(ino, 9)], "one of the other is just coming");
+        drop(coming);
+        returning.end(ino, 9, true);
+        assert_eq!(returning.close(Duration::ZERO), [(ino, 7)]);
+        assert!(matches!(returning.find(ino, 7), Found::Lost), "it comes too late");
+        assert!(returning.awaits(ino), "until that is on record");
         returning.end(ino, 7, true);
         assert!(!returning.awaits(ino));
         assert!(matches!(returning.find(ino, 7), Found::Lost));
+        assert_eq!(returning.lost_of(3), [(ino, 7)]);
     }
 }

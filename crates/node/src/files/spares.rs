@@ -17,14 +17,20 @@ use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 use types::api::FsResult;
-use types::{FsError, Handle, Time};
+use types::{FsError, Handle, Ino, Time};
 use wire::Spare;
 
 /// Once somebody has written over what another one kept, nothing is kept of the file for so long: each such meeting costs more than what keeping gains.
 const REST: Duration = Duration::from_secs(10);
+
+/// Most bytes that were written since what is in memory only: each host can keep only so much, and rows that nobody completes are to hold up nobody.
+const BEHIND: u64 = 12 << 20;
+
+/// Threads that write complete rows of one file.
+const WRITERS: usize = 3;
 
 /// What is kept of an open file.
 #[derive(Debug, Default)]
@@ -32,11 +38,15 @@ pub(super) struct Spares {
     /// Something is: whoever writes looks whether it is what he writes over. Set and taken with the length held alone.
     live: AtomicBool,
     state: Mutex<State>,
+    /// Held by who writes what was left behind.
+    catching_up: Mutex<()>,
+    /// Threads that write rows which are complete.
+    writing: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// Number of the next write.
+    /// Number of the next write: the bytes of those before.
     next: u64,
     /// Writes that are not answered.
     under_way: BTreeSet<u64>,
@@ -86,7 +96,7 @@ impl State {
             host.kept = host.kept.split_off(&settled);
         }
         let number = self.next;
-        self.next += 1;
+        self.next += (range.end - range.start).max(1);
         self.under_way.insert(number);
         host.kept.insert(number, range.clone());
         host.by.insert(by.file);
@@ -114,7 +124,7 @@ impl Drop for UnderWay<'_> {
 #[derive(Debug, Default)]
 pub(super) struct Epochs {
     /// The least that this node gives.
-    pub(super) first: AtomicU64,
+    first: AtomicU64,
     last: AtomicU64,
 }
 
@@ -126,8 +136,13 @@ impl Epochs {
         self.last.store(first, Ordering::Release);
     }
 
-    fn next(&self) -> u64 {
+    pub(super) fn next(&self) -> u64 {
         self.last.fetch_add(1, Ordering::AcqRel)
+    }
+
+    /// Whether this node has given it.
+    pub(super) fn has_given(&self, epoch: u64) -> bool {
+        (self.first.load(Ordering::Acquire)..self.last.load(Ordering::Acquire)).contains(&epoch)
     }
 }
 
@@ -148,7 +163,7 @@ impl FarFile {
                     let under_way = UnderWay(&self.spares, number);
                     self.put(range, data, Some(number))?;
                     drop(under_way);
-                    return Ok(Some(Spare { epoch, number, settled: self.settled() }));
+                    return Ok(Some(Spare { epoch, number, settled: self.catch_up(number) }));
                 }
                 Entered::Meets => {
                     drop(shared);
@@ -174,6 +189,18 @@ impl FarFile {
         };
         let gathered = self.striped().least_gathered();
         next.min(first.unwrap_or(next)).min(gathered.unwrap_or(next))
+    }
+
+    /// Writes the oldest of what is in memory if too much was written since; gives [`FarFile::settled`]. What that fails with whoever syncs is told.
+    fn catch_up(&self, now: u64) -> u64 {
+        let settled = self.settled();
+        if settled.saturating_add(BEHIND) > now {
+            return settled;
+        }
+        if let Some(_one) = self.spares.catching_up.try_lock() {
+            let _ = self.flush_below(now - BEHIND / 2);
+        }
+        self.settled()
     }
 
     /// It is on record that the host of a session keeps what it writes; false: it does not now.
@@ -212,6 +239,12 @@ impl FarFile {
         self.spares.live.load(Ordering::Acquire)
     }
 
+    /// What hosts keep of it, by epoch.
+    fn kept_epochs(&self) -> Vec<(u64, u64)> {
+        let state = self.spares.state.lock();
+        state.hosts.iter().map(|(session, host)| (host.epoch, *session)).collect()
+    }
+
     /// Nobody returns anything that was kept until now: it is at the targets.
     pub(crate) fn settle_spares(&self) -> FsResult<()> {
         if !self.keeps_spares() {
@@ -246,7 +279,11 @@ impl FarFile {
         state.hosts.values_mut().for_each(|host| _ = host.by.remove(&file));
         let ended: Vec<u64> =
             state.hosts.values().filter(|host| host.by.is_empty()).map(|host| host.epoch).collect();
-        match node.catalog.forget_spares(self.ino, &ended) {
+        let forgotten = match ended[..] {
+            [] => return,
+            _ => node.catalog.forget_spares(self.ino, &ended),
+        };
+        match forgotten {
             Ok(()) => state.hosts.retain(|_, host| !host.by.is_empty()),
             Err(e) => {
                 tracing::warn!("inode {}: that a host keeps nothing of it is not recorded: {e}", self.ino)
@@ -280,7 +317,59 @@ impl Node {
             return Ok((self.write_file(handle, offset, data, true, Writer::Elsewhere)?, None));
         };
         let by = Keeper { session, file: number_of(&file), knows };
-        Ok((data.len(), far.write_spared(&by, offset, data)?))
+        let spare = far.write_spared(&by, offset, data)?;
+        self.write_completed(&far);
+        Ok((data.len(), spare))
+    }
+
+    /// Has rows written that are complete: whoever completed them need not wait for that, as he has a spare.
+    fn write_completed(&self, far: &Arc<FarFile>) {
+        let one_more = |writing| Some(writing + 1).filter(|writing| *writing <= WRITERS);
+        let writing = &far.spares.writing;
+        if !far.striped().has_completed()
+            || writing.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more).is_err()
+        {
+            return;
+        }
+        let Some(node) = self.movers.node() else { return };
+        let far = far.clone();
+        self.movers.run_behind(Box::new(move || {
+            let written = node.while_open(far.ino, |backing| match backing.far() {
+                Some(open) if Arc::ptr_eq(open, &far) => far.write_completed(),
+                _ => false,
+            });
+            far.spares.writing.fetch_sub(1, Ordering::AcqRel);
+            if written == Some(true) {
+                // One may have been completed just now, whose writer found enough of us.
+                node.write_completed(&far);
+            }
+        }));
+    }
+
+    /// What hosts have kept of a file that this node has opened is at its targets.
+    pub(super) fn settle_open_spares(&self, ino: Ino) -> FsResult<()> {
+        let settled = self.while_open(ino, |backing| backing.far().map_or(Ok(()), |far| far.settle_spares()));
+        settled.unwrap_or(Ok(()))
+    }
+
+    /// Nobody has the file open any more: what hosts keep is at the targets, or is lost, if not all of it is there.
+    pub(super) fn close_spares(&self, far: &FarFile) {
+        if !far.keeps_spares() {
+            return;
+        }
+        let kept = far.kept_epochs();
+        let ended = match far.is_settled() {
+            true => {
+                self.catalog.forget_spares(far.ino, &kept.iter().map(|(epoch, _)| *epoch).collect::<Vec<_>>())
+            }
+            false => kept.iter().try_for_each(|(epoch, session)| {
+                self.spared.lose(far.ino, *epoch, *session);
+                self.catalog.lose_spare(far.ino, *epoch)
+            }),
+        };
+        if let Err(e) = ended {
+            tracing::warn!("inode {}: that nobody keeps anything of it is not recorded: {e}", far.ino);
+        }
     }
 
     /// What was written through the node to the file of a handle is at its targets.
@@ -310,15 +399,15 @@ mod tests {
         state.hosts.insert(1, host(7));
         state.hosts.insert(2, host(8));
         assert_eq!(state.enter(&by(1, None), &(0..10)), Entered::As(7, 0));
-        assert_eq!(state.enter(&by(1, None), &(5..15)), Entered::As(7, 1), "it returns them in this order");
-        assert_eq!(state.enter(&by(2, None), &(15..20)), Entered::As(8, 2), "beside it");
+        assert_eq!(state.enter(&by(1, None), &(5..15)), Entered::As(7, 10), "it returns them in this order");
+        assert_eq!(state.enter(&by(2, None), &(15..20)), Entered::As(8, 20), "beside it");
         assert_eq!(state.enter(&by(2, None), &(14..16)), Entered::Meets);
         assert!(state.meets(&(19..100), None), "whoever else writes, too");
         // It knows that the first two are at the targets; in an epoch that has ended that says nothing.
-        assert_eq!(state.enter(&by(1, Some((6, 2))), &(30..31)), Entered::As(7, 3));
+        assert_eq!(state.enter(&by(1, Some((6, 20))), &(30..31)), Entered::As(7, 25));
         assert_eq!(state.enter(&by(2, None), &(0..1)), Entered::Meets);
-        assert_eq!(state.enter(&by(1, Some((7, 2))), &(31..32)), Entered::As(7, 4));
-        assert_eq!(state.enter(&by(2, None), &(0..15)), Entered::As(8, 5));
+        assert_eq!(state.enter(&by(1, Some((7, 20))), &(31..32)), Entered::As(7, 26));
+        assert_eq!(state.enter(&by(2, None), &(0..15)), Entered::As(8, 27));
         assert!(state.meets(&(30..31), Some(2)) && !state.meets(&(30..31), Some(1)));
     }
 
@@ -327,6 +416,10 @@ mod tests {
         let epochs = Epochs::default();
         epochs.begin(5, Time::from_nanos(1_000));
         assert_eq!([epochs.next(), epochs.next()], [1_000, 1_001]);
+        assert_eq!(
+            [999, 1_000, 1_001, 1_002].map(|epoch| epochs.has_given(epoch)),
+            [false, true, true, false]
+        );
         // A clock that was set back.
         epochs.begin(5_000, Time::from_nanos(1_000));
         assert_eq!((epochs.first.load(Ordering::Acquire), epochs.next()), (5_001, 5_001));

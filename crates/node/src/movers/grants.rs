@@ -111,6 +111,8 @@ impl Node {
             (true, true) => Rights::READ.and(Rights::WRITE),
         };
         if file.flags.write {
+            // Of another layout that it had: what was kept is older than what is written with the right.
+            open_far.settle_spares()?;
             self.movers.given.note(object, Moment::now() + LIFE);
         }
         let life = (crate::now(), LIFE);

@@ -11,74 +11,20 @@
 use super::Coded;
 use super::extents::Extents;
 use super::failures::Failures;
-use super::pace::{LEAST, LONGER, MOMENT, Pace, WINDOW};
+use super::pace::{LEAST, LONGER, Pace, WINDOW};
 use super::record::MAX_RECORD;
+use super::room::Room;
+use crate::write::NOBODY;
 use crate::{Result, StripeError, Striped};
 use parking_lot::{Condvar, Mutex};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-/// One component has at most this part of the room.
-const SHARE: u64 = 4;
 /// What a piece counts for besides its bytes.
 const PIECE: u64 = 128;
-
-/// Room in memory for what is written behind, for all files that share it.
-#[derive(Debug)]
-pub struct Room {
-    whole: u64,
-    moment: Duration,
-    left: AtomicU64,
-    closed: AtomicBool,
-}
-
-impl Room {
-    /// Room for so many bytes.
-    pub fn new(bytes: u64) -> Self {
-        let (left, closed) = (AtomicU64::new(bytes), AtomicBool::new(false));
-        Self { whole: bytes, moment: MOMENT, left, closed }
-    }
-
-    /// Who runs ahead of others waits so long when nothing moves, and ten times as long while something is on its way to targets.
-    #[must_use]
-    pub fn patient(self, moment: Duration) -> Self {
-        Self { moment, ..self }
-    }
-
-    /// Most bytes that are kept of one component.
-    fn most(&self) -> u64 {
-        self.whole / SHARE
-    }
-
-    /// How many bytes are free.
-    pub fn left(&self) -> u64 {
-        self.left.load(Ordering::Acquire)
-    }
-
-    /// From now on nothing more is kept: what is written goes through, and what a [`Striped::flush`] that begins after this leaves was not
-    /// taken. False if it was so before.
-    pub fn close(&self) -> bool {
-        !self.closed.swap(true, Ordering::AcqRel)
-    }
-
-    /// Whether [`Room::close`] was called.
-    pub fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::Acquire)
-    }
-
-    fn take(&self, bytes: u64) -> bool {
-        let less = |left: u64| left.checked_sub(bytes);
-        !self.is_closed() && self.left.fetch_update(Ordering::AcqRel, Ordering::Acquire, less).is_ok()
-    }
-
-    fn give(&self, bytes: u64) {
-        self.left.fetch_add(bytes, Ordering::AcqRel);
-    }
-}
 
 /// What is gathered of a component.
 #[derive(Debug, Default)]
@@ -131,6 +77,15 @@ impl Row {
 
 /// What there is of some rows.
 type Parts = Vec<Arc<Extents>>;
+
+/// Which rows are written out.
+struct Which {
+    /// They began up to this turn.
+    newest: u64,
+    /// Something of a lower number was written to them; None: whatever was.
+    below: Option<u64>,
+    range: Range<u64>,
+}
 
 /// What became of bytes that were to be kept.
 enum Kept<'a> {
@@ -198,6 +153,10 @@ impl Gathered {
 
     fn is_empty(&self) -> bool {
         self.state.lock().rows.is_empty()
+    }
+
+    fn has_whole(&self) -> bool {
+        !self.state.lock().whole.is_empty()
     }
 
     /// The least number of what is here.
@@ -316,11 +275,14 @@ impl Gathered {
 
     /// Some of the rows that began up to a turn and lie in a range, as many as are written at once, and what is gathered of them; None when none
     /// is left but those that have failed. Waits for those that others write: if they fail, they are left.
-    fn next(&self, newest: u64, range: &Range<u64>, failed: &BTreeSet<u64>) -> Option<(Claim<'_>, Parts)> {
+    fn next(&self, which: &Which, failed: &BTreeSet<u64>) -> Option<(Claim<'_>, Parts)> {
+        let Which { newest, below, range } = which;
         let mut state = self.state.lock();
         loop {
             let (mut rows, mut parts, mut bytes, mut busy) = (Vec::new(), Parts::new(), 0, false);
-            let tried = |number: &u64, row: &Row| row.turn > newest || failed.contains(number);
+            let tried = |number: &u64, row: &Row| {
+                row.turn > *newest || below.is_some_and(|below| row.least >= below) || failed.contains(number)
+            };
             for (number, row) in state.rows.range(range.clone()).filter(|(number, row)| !tried(number, row)) {
                 if state.busy.contains(number) {
                     busy = true;
@@ -369,7 +331,15 @@ impl Striped {
     /// # Errors
     /// `Mover`, `Lost`: what could not be written is still in memory, and is written by the next call.
     pub fn flush(&self) -> Result<()> {
-        self.waiting(|| self.flush_once(false))
+        self.waiting(|| self.flush_once(false, None))
+    }
+
+    /// The same of rows to which something of a number below this one was written, so that [`Striped::least_gathered`] is not below it.
+    ///
+    /// # Errors
+    /// As [`Striped::flush`].
+    pub fn flush_below(&self, number: u64) -> Result<()> {
+        self.waiting(|| self.flush_once(false, Some(number)))
     }
 
     /// The same of rows that were there at the last call of this: who calls it every second leaves alone what is being filled.
@@ -377,23 +347,28 @@ impl Striped {
     /// # Errors
     /// As [`Striped::flush`].
     pub fn flush_older(&self) -> Result<()> {
-        self.renewing(|| self.flush_once(true))
+        self.renewing(|| self.flush_once(true, None))
     }
 
-    fn flush_once(&self, older: bool) -> Result<()> {
+    fn flush_once(&self, older: bool, below: Option<u64>) -> Result<()> {
         let _passed = self.gate.read();
         let mut failures = Failures::default();
         for (number, coded) in self.coded.iter().enumerate() {
             let Some(coded) = coded.as_ref().filter(|coded| !coded.gathered.is_empty()) else { continue };
             // Others have other targets: they go on.
-            if let Err(e) = self.flush_component(number, coded, older) {
+            if let Err(e) = self.flush_component(number, coded, (older, below)) {
                 failures.note(e);
             }
         }
         failures.outcome()
     }
 
-    fn flush_component(&self, number: usize, coded: &Coded, older: bool) -> Result<()> {
+    fn flush_component(
+        &self,
+        number: usize,
+        coded: &Coded,
+        (older, below): (bool, Option<u64>),
+    ) -> Result<()> {
         let (mut failures, mut newest) = (Failures::default(), None);
         loop {
             // Again after a failure: then the log is read anew before more is appended.
@@ -406,7 +381,8 @@ impl Striped {
             };
             let now = *newest.get_or_insert_with(|| coded.gathered.begin_turn());
             let Some(now) = now.checked_sub(u64::from(older)) else { return Ok(()) };
-            if self.write_gathered(number, coded, now, 0..u64::MAX, &mut failures) {
+            let which = Which { newest: now, below, range: 0..u64::MAX };
+            if self.write_gathered(number, coded, &which, &mut failures) {
                 return failures.outcome();
             }
         }
@@ -419,7 +395,8 @@ impl Striped {
 
     fn flush_rows(&self, number: usize, coded: &Coded, rows: Range<u64>) -> Result<()> {
         let mut failures = Failures::default();
-        match self.write_gathered(number, coded, coded.gathered.begin_turn(), rows, &mut failures) {
+        let which = Which { newest: coded.gathered.begin_turn(), below: None, range: rows };
+        match self.write_gathered(number, coded, &which, &mut failures) {
             true => failures.outcome(),
             // Who gets this begins anew, as a writer who has read the log.
             false => failures.outcome().and(Err(StripeError::Interrupted)),
@@ -428,19 +405,12 @@ impl Striped {
 
     /// Writes out what began up to a turn. What fails keeps none of the others from being written, unless those would fail in the same way.
     /// False: some is left because the log has to be read before.
-    fn write_gathered(
-        &self,
-        number: usize,
-        coded: &Coded,
-        newest: u64,
-        rows: Range<u64>,
-        failures: &mut Failures,
-    ) -> bool {
+    fn write_gathered(&self, number: usize, coded: &Coded, which: &Which, failures: &mut Failures) -> bool {
         while !failures.ends {
             if !coded.log.lock().writer {
                 return false;
             }
-            let Some((claim, parts)) = coded.gathered.next(newest, &rows, &failures.rows) else { break };
+            let Some((claim, parts)) = coded.gathered.next(which, &failures.rows) else { break };
             self.write_claimed(number, coded, claim, &parts, failures);
         }
         true
@@ -499,7 +469,9 @@ impl Striped {
         }
         match kept {
             Kept::Here => Ok(()),
-            Kept::Whole(claim, parts) => self.write_out(number, coded, claim, &parts),
+            Kept::Whole(claim, parts) if behind == NOBODY => self.write_out(number, coded, claim, &parts),
+            // Whoever has it written by others is answered before.
+            Kept::Whole(..) => Ok(()),
             // Other files have all the room.
             Kept::Full => self.write_now(number, coded, at, bytes),
         }
@@ -521,6 +493,25 @@ impl Striped {
                 while coded.gathered.hold_back(row, shape.row_bytes()) {
                     self.waiting(|| self.write_whole(number, coded))?;
                 }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether rows are complete that nobody writes.
+    pub fn has_completed(&self) -> bool {
+        self.coded.iter().flatten().any(|coded| coded.gathered.has_whole())
+    }
+
+    /// Writes the rows that [`Striped::write_numbered`] has completed.
+    ///
+    /// # Errors
+    /// As [`Striped::flush`].
+    pub fn write_completed(&self) -> Result<()> {
+        for (number, coded) in self.coded.iter().enumerate() {
+            let Some(coded) = coded else { continue };
+            while coded.gathered.has_whole() {
+                self.waiting(|| self.write_whole(number, coded))?;
             }
         }
         Ok(())

@@ -325,12 +325,17 @@ fn the_least_number_of_what_is_in_memory_is_known() {
     assert_eq!(file.least_gathered(), Some(2));
     // One that is complete goes.
     file.write_numbered(10, (ROW + 1000) as u64, &row[1000..]).unwrap();
-    assert_eq!(file.least_gathered(), Some(4));
+    assert!(file.has_completed());
+    file.write_completed().unwrap();
+    assert_eq!((file.has_completed(), file.least_gathered()), (false, Some(4)));
     file.write_behind(2 * ROW as u64, b"nobody asks").unwrap();
     assert_eq!(file.least_gathered(), Some(4));
+    file.write_numbered(12, 3 * ROW as u64, &row[..10]).unwrap();
+    file.flush_below(12).unwrap();
+    assert_eq!((file.least_gathered(), file.gathered()), (Some(12), 21), "what has higher numbers stays");
     file.flush().unwrap();
-    assert_eq!(file.least_gathered(), None);
+    assert_eq!((file.least_gathered(), file.gathered()), (None, 0));
     // A whole row is never there.
-    file.write_numbered(11, 3 * ROW as u64, &row).unwrap();
+    file.write_numbered(13, 4 * ROW as u64, &row).unwrap();
     assert_eq!(file.least_gathered(), None);
 }
