@@ -24,6 +24,8 @@ impl Boots for Arc<Channel> {
 }
 
 struct Known<C> {
+    /// All columns, also those that do not count now.
+    places: Vec<(usize, u16)>,
     /// By component and column.
     columns: BTreeMap<(usize, u16), Machine<C>>,
     /// Columns, and machines that they have left with all that was written there, and have not come back to.
@@ -34,6 +36,8 @@ struct Known<C> {
     adrift: bool,
     /// The columns are others than they were at first: what is heard may be of those.
     relaid: bool,
+    /// What the node has written for this client: for each column the first machine that it told.
+    served: Vec<u64>,
 }
 
 /// The way to a column, and the machine that was there when something was written that is not known to be durable.
@@ -46,7 +50,8 @@ struct Machine<C> {
 impl<C: Boots> Known<C> {
     fn new() -> Self {
         let (left, lost) = (BTreeSet::new(), BTreeSet::new());
-        Self { columns: BTreeMap::new(), left, lost, adrift: false, relaid: false }
+        let (places, served) = (Vec::new(), Vec::new());
+        Self { places, columns: BTreeMap::new(), left, lost, adrift: false, relaid: false, served }
     }
 
     /// All that was written is durable elsewhere.
@@ -66,10 +71,46 @@ impl<C: Boots> Known<C> {
         self.columns.values_mut().for_each(|machine| machine.boot = None);
         self.lost.clear();
         self.adrift = false;
+        self.served.clear();
     }
 
-    /// Sees the columns that count now; those that may lack something.
-    fn see(&mut self, present: BTreeMap<(usize, u16), (TargetId, C)>) -> Vec<(usize, u16)> {
+    /// For each column the machine that was there, 0 where nothing was written.
+    fn columns(&self) -> Vec<u64> {
+        let boot = |place| self.columns.get(place).and_then(|machine| machine.boot).unwrap_or(0);
+        self.places.iter().map(boot).collect()
+    }
+
+    /// The node has written, and tells where. Of a machine that was started anew since it told so first nothing more has to be known.
+    fn served(&mut self, machines: &[u64]) {
+        self.served.resize(machines.len().max(self.served.len()), 0);
+        let unknown = self.served.iter_mut().zip(machines).filter(|(known, _)| **known == 0);
+        unknown.for_each(|(known, machine)| *known = *machine);
+    }
+
+    /// All of it, by whomever it was written.
+    fn told(&self) -> Vec<u64> {
+        let mut all = self.columns();
+        all.resize(self.served.len().max(all.len()), 0);
+        let mut more: BTreeSet<u64> = self.left.iter().map(|(_, boot)| *boot).collect();
+        for (own, served) in all.iter_mut().zip(&self.served) {
+            match *own {
+                0 => *own = *served,
+                // One of them is from before the machine was started anew, or the column has moved.
+                own if own != *served && *served != 0 => drop(more.insert(*served)),
+                _ => {}
+            }
+        }
+        all.extend(more);
+        all
+    }
+
+    /// Sees all columns, and those that count now; those that may lack something.
+    fn see(
+        &mut self,
+        places: Vec<(usize, u16)>,
+        present: BTreeMap<(usize, u16), (TargetId, C)>,
+    ) -> Vec<(usize, u16)> {
+        self.places = places;
         // What is out of date is made anew from others; in another layout there may be fewer.
         let gone = self.columns.iter().filter(|(place, _)| !present.contains_key(place));
         self.left.extend(gone.filter_map(|(place, machine)| Some((*place, machine.boot?))));
@@ -120,9 +161,14 @@ impl<C: Boots> Known<C> {
         let now: BTreeSet<u64> = self.columns.values().filter_map(|machine| machine.boot).collect();
         let mut all = true;
         let there: BTreeSet<(usize, u16)> = self.columns.keys().copied().collect();
-        let mut columns = self.columns.iter_mut();
+        let mut places = self.places.iter();
         for heard in others {
-            let here = columns.next();
+            let place = places.next();
+            let here = place.and_then(|place| Some((place, self.columns.get_mut(place)?)));
+            if place.is_some() && here.is_none() && !self.relaid {
+                // It is out of date, and made anew from others.
+                continue;
+            }
             // Of another column that is there it says nothing: that one may be elsewhere, while this one is still on that machine. Of other
             // columns than these nobody knows which one it is.
             let concerns = |place: &(usize, u16)| {
@@ -164,7 +210,9 @@ impl Machines {
     /// written there that was not durable: it may be gone.
     pub fn note(&self, file: &Striped) -> Vec<(usize, u16)> {
         let present = file.ways().into_iter().map(|(place, way)| (place, (way.target, way.channel)));
-        self.0.lock().see(present.collect())
+        let all = file.layout().components.iter().enumerate();
+        let all = all.flat_map(|(n, one)| (0..one.targets.len() as u16).map(move |column| (n, column)));
+        self.0.lock().see(all.collect(), present.collect())
     }
 
     /// All that was written is durable, or is known to be lost.
@@ -194,10 +242,17 @@ impl Machines {
 
     /// For each column the machine that was there, 0 where nothing was written; behind them those that columns have left.
     pub fn known(&self) -> Vec<u64> {
-        let known = self.0.lock();
-        let now = known.columns.values().map(|machine| machine.boot.unwrap_or(0));
-        let left: BTreeSet<u64> = known.left.iter().map(|(_, boot)| *boot).collect();
-        now.chain(left).collect()
+        self.0.lock().told()
+    }
+
+    /// The same of the columns only, for a client for which this one writes.
+    pub fn columns(&self) -> Vec<u64> {
+        self.0.lock().columns()
+    }
+
+    /// The node has written for this client, and tells where, as [`Machines::columns`] gives it.
+    pub fn served(&self, machines: &[u64]) {
+        self.0.lock().served(machines);
     }
 
     /// Those that columns have left are known where it matters.
@@ -286,9 +341,9 @@ mod tests {
 
     /// A file with columns on these machines, target n + 1 on machine n.
     fn see(known: &mut Known<Started>, machines: &[Started], columns: &[Option<usize>]) -> Vec<(usize, u16)> {
-        let places = (0..).zip(columns).filter_map(|(column, n)| Some(((0, column), (*n)?)));
-        let ways = places.map(|(place, n)| (place, (TargetId(n as u32 + 1), machines[n].clone())));
-        known.see(ways.collect())
+        let present = (0..).zip(columns).filter_map(|(column, n)| Some(((0, column), (*n)?)));
+        let ways = present.map(|(place, n)| (place, (TargetId(n as u32 + 1), machines[n].clone())));
+        known.see((0..columns.len() as u16).map(|column| (0, column)).collect(), ways.collect())
     }
 
     fn new() -> (Known<Started>, [Started; 3]) {
@@ -324,6 +379,30 @@ mod tests {
         machines[1].set(21);
         assert_eq!(see(&mut known, &machines, &[Some(0), Some(1)]), [(0, 1)]);
         assert!(see(&mut known, &machines, &[Some(0), None]).is_empty(), "out of date: it is made anew");
+    }
+
+    #[test]
+    fn where_the_node_has_written_is_told_by_column_beside_what_was_written_here() {
+        let (mut known, machines) = new();
+        known.served(&[10, 20]);
+        assert_eq!(known.told(), [10, 20], "nothing was written here");
+        // The second machine is started anew, and the file gets another column.
+        known.served(&[10, 21, 30]);
+        assert_eq!(known.told(), [10, 20, 30], "whoever compares that finds it");
+        machines[1].set(21);
+        see(&mut known, &machines, &[Some(0), Some(1)]);
+        assert_eq!(known.told(), [10, 21, 30, 20]);
+        known.forget();
+        assert_eq!(known.told(), [0, 0]);
+    }
+
+    #[test]
+    fn a_column_that_is_out_of_date_has_lost_nothing_and_others_keep_their_places() {
+        let (mut known, machines) = new();
+        see(&mut known, &machines, &[None, Some(1), Some(2)]);
+        assert_eq!(known.columns(), [0, 20, 30]);
+        assert!(known.heard(&[9, 20, 30]) && known.lost.is_empty());
+        assert!(!known.heard(&[9, 20, 29]) && known.lost == BTreeSet::from([(0, 2)]) && !known.adrift);
     }
 
     #[test]
@@ -430,7 +509,7 @@ mod tests {
         let second = |known: &mut Known<Started>, machines: &[Started], there: usize| {
             let ways = [((0, 0), 0), ((1, 0), there)];
             let ways = ways.map(|(place, n)| (place, (TargetId(n as u32 + 1), machines[n].clone())));
-            known.see(ways.into())
+            known.see(ways.iter().map(|(place, _)| *place).collect(), ways.into())
         };
         for widened in [false, true] {
             let (mut known, machines) = new();
