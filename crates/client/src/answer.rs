@@ -26,7 +26,6 @@ macro_rules! answers {
 }
 
 answers! {
-    Count(x) => u64 = x;
     Status(x) => StatusView = *x;
     File(x) => FileView = *x;
     Request(x) => RequestView = *x;
@@ -67,6 +66,31 @@ answers! {
     Layout(x) => LayoutView = *x;
     StatFs(x) => types::api::StatFs = x;
     Xattrs(x) => Vec<(Vec<u8>, Vec<u8>)> = x;
+}
+
+impl FromReply for u64 {
+    const NAME: &'static str = "Count";
+    fn from_reply(reply: Reply) -> Option<Self> {
+        match reply {
+            Reply::Count(count) | Reply::Written { count, .. } => Some(count),
+            _ => None,
+        }
+    }
+}
+
+/// How much was written, and at which starts of machines that is until it is synced; none: that was not said.
+pub struct Written(pub u64, pub Vec<u64>);
+
+impl FromReply for Written {
+    const NAME: &'static str = "Written";
+    fn from_reply(reply: Reply) -> Option<Self> {
+        match reply {
+            Reply::Written { count, machines } => Some(Self(count, machines)),
+            // A node of an earlier release.
+            Reply::Count(count) => Some(Self(count, Vec::new())),
+            _ => None,
+        }
+    }
 }
 
 impl FromReply for () {

@@ -129,6 +129,12 @@ impl<H> Default for Length<H> {
     }
 }
 
+impl<H> std::fmt::Debug for Length<H> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Length").field("machines", &self.machines).finish_non_exhaustive()
+    }
+}
+
 /// What is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Telling {
@@ -212,6 +218,15 @@ impl<H: Clone> Length<H> {
         self.untold.lock().note(Part { by, end: 0, cuts });
         self.writes.fetch_add(1, Ordering::AcqRel);
         Writing { cuts }
+    }
+
+    /// The node has written something, and told at which machines.
+    pub(crate) fn served(&self, by: H, machines: &[u64]) {
+        *self.last.lock() = Some(by);
+        // Who syncs meanwhile forgets none of them.
+        let _untold = self.untold.lock();
+        self.writes.fetch_add(1, Ordering::AcqRel);
+        self.machines.served(machines);
     }
 
     /// It is written up to `end` (bytes); true: the node is to be told before that is answered, since the file may have become longer.
@@ -315,10 +330,12 @@ impl<H: Clone> Length<H> {
             }
         };
         // If a machine was started anew, that has been said now, unless nobody was there, or nobody could be told.
-        let answered = synced.as_ref().err().is_none_or(said) && self.untold.lock().parts.is_empty();
-        if answered && self.writes.load(Ordering::Acquire) == before {
+        let answered = synced.as_ref().err().is_none_or(said);
+        let untold = self.untold.lock();
+        if answered && untold.parts.is_empty() && self.writes.load(Ordering::Acquire) == before {
             self.machines.forget();
         }
+        drop(untold);
         synced
     }
 }
@@ -381,6 +398,39 @@ mod tests {
         assert_eq!(told(&length, Ok(None)).map(|(_, end, _)| end), Some(30));
         assert_eq!(told(&length, Ok(Some(1))).map(|(_, end, _)| end), Some(30), "nobody could tell it");
         assert_eq!(told(&length, Ok(Some(1))), None);
+    }
+
+    #[test]
+    fn where_the_node_has_written_is_told_to_one_that_was_started_anew_until_it_is_synced() {
+        let length = Length::default();
+        let starts = || {
+            let mut starts = None;
+            let told = length.commit(Telling::All, |_, news| -> Told {
+                starts = Some(news.machines.clone());
+                Ok(Some(0))
+            });
+            told.unwrap();
+            starts
+        };
+        let sync = |meanwhile: &dyn Fn()| {
+            let sync = || -> Result<(), &'static str> {
+                meanwhile();
+                Ok(())
+            };
+            length.sync(|| Ok(()), sync, |_| true).unwrap();
+        };
+        length.served(7, &[10, 20]);
+        assert_eq!(starts(), None, "it knows");
+        length.forgotten();
+        assert_eq!(starts(), Some(vec![10, 20]));
+        // A machine was started anew, too.
+        length.served(7, &[10, 21]);
+        sync(&|| length.served(8, &[10, 21]));
+        length.forgotten();
+        assert_eq!(starts(), Some(vec![10, 20]), "something was written meanwhile");
+        sync(&|| ());
+        length.forgotten();
+        assert_eq!(starts(), None, "all is durable");
     }
 
     #[test]

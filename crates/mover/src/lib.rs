@@ -23,6 +23,7 @@ mod turns;
 mod write;
 
 pub use admission::Secrets;
+pub use boot::start_of_machine;
 pub use read::{Content, Source};
 pub use scrub::Scrubbed;
 pub use serve::{Mover, Peer, Served};

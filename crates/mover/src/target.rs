@@ -129,7 +129,7 @@ impl Target {
         // Before anything there is changed.
         belong(&site, dir, &secrets.site)?;
         let sidecars = Sidecars::open(dir).map_err(failed)?;
-        let boot = crate::boot::number().map_err(|e| beside(e.to_string()))?;
+        let boot = crate::start_of_machine().map_err(|e| beside(e.to_string()))?;
         let (intents, found) = Intents::open(dir, boot).map_err(failed)?;
         let revoked = Revoked::open(dir).map_err(failed)?;
         let turn = turns::read(dir).map_err(failed)?;

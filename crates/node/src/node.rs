@@ -60,6 +60,8 @@ pub struct Node {
     pub(crate) started: Instant,
     /// Tells this run of the node from every other one of any node.
     pub(crate) run: uuid::Uuid,
+    /// Which start of its machine this is, as movers tell it.
+    pub(crate) start: u64,
     pub(crate) catalog: Catalog,
     pub(crate) disk: DiskTarget,
     pub(crate) objects: ObjectPool,

@@ -168,6 +168,8 @@ pub(crate) fn assemble(
         uid,
         started: std::time::Instant::now(),
         run: uuid::Uuid::new_v4(),
+        start: mover::start_of_machine()
+            .map_err(|e| failure(ErrorClass::Retry, format!("which start of this machine it is: {e}")))?,
         leases: leases(&catalog, subsystem)?,
         catalog,
         disk,

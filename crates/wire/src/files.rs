@@ -109,7 +109,7 @@ pub enum FileCall {
         /// Most bytes (at most 1 MiB).
         len: u32,
     },
-    /// -> `Count` of bytes.
+    /// -> `Written`; before version 5 `Count` of bytes.
     Write {
         /// Handle.
         handle: Handle,
@@ -232,7 +232,7 @@ pub enum FileCall {
         /// Most bytes (at most 1 MiB).
         len: u32,
     },
-    /// `Write` at exactly this offset, also through a handle that appends -> `Count` of bytes.
+    /// `Write` at exactly this offset, also through a handle that appends -> `Written`.
     WriteAt {
         /// Handle.
         handle: Handle,
@@ -275,7 +275,8 @@ pub enum FileCall {
     SyncNames,
     /// Where the bytes of an open file lie, with the right to read and write there -> `FileLayout`.
     LayoutGet(Handle),
-    /// What was written there: to be told before it counts as written that a file is longer -> `Count` (how often its length was set).
+    /// What was written there: to be told before it counts as written that a file is longer. Of what was written through a node that was started anew since only
+    /// `machines` says something, which that one told -> `Count` (how often its length was set).
     LayoutCommit {
         /// Handle.
         handle: Handle,

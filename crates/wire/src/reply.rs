@@ -185,8 +185,16 @@ pub enum Reply {
     Digests(Box<DepotDigests>),
     /// Starts of machines, as `LayoutCommit` tells them.
     Machines(Vec<u64>),
-    /// So many bytes are written; None: they are at the targets, and so is all that was written before through the node by whoever asked.
-    Spared(u64, Option<Spare>),
+    /// It is written.
+    Written {
+        /// Bytes.
+        count: u64,
+        /// Which starts of machines have what the node has written of the file and does not know to be durable, as `LayoutCommit` tells them. Empty: it is not said, as
+        /// some of it is in the node's memory only.
+        machines: Vec<u64>,
+    },
+    /// So many bytes are written, and machines as with `Written`; None: they are at the targets, and so is all that was written before through the node by whoever asked.
+    Spared(u64, Vec<u64>, Option<Spare>),
 }
 
 /// What has come of a configuration that was read again: keys whose values have changed.

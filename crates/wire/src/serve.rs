@@ -10,6 +10,8 @@ use types::{ErrorClass, FileView, Grade, PathText};
 const GRADES_SINCE: u32 = 5;
 /// From this version on, names and paths of views may be other than UTF-8.
 const NAMES_AS_BYTES: u32 = 5;
+/// From this version on, clients hear where something was written.
+const WRITTEN_SINCE: u32 = 5;
 
 /// A reply and the descriptor that goes with it.
 #[derive(Debug)]
@@ -80,7 +82,10 @@ fn older(mut reply: Reply, version: u32) -> Reply {
         let unknown = report.findings.iter_mut().filter(|f| f.grade == Grade::Incomplete);
         unknown.for_each(|f| f.grade = Grade::Leftover);
     }
-    reply
+    match reply {
+        Reply::Written { count, .. } if version < WRITTEN_SINCE => Reply::Count(count),
+        reply => reply,
+    }
 }
 
 fn consistent(reply: Reply, with_descriptor: bool) -> Reply {

@@ -145,6 +145,20 @@ fn a_client_of_the_release_before_gets_names_in_utf8() {
     assert_eq!(ask(&newer), frame::encode(&Reply::RequestItems(vec![item(b"/a\xff")])).unwrap());
 }
 
+#[test]
+fn a_client_of_the_release_before_is_told_how_much_was_written_and_no_more() {
+    let (mut old, node) = UnixStream::pair().unwrap();
+    let written = Reply::Written { count: 7, machines: vec![1, 2] };
+    let serving =
+        thread::spawn(move || serve_connection(node, "thermo, newer", &mut |_| Ok(written.clone().into())));
+    old.write_all(&bytes(HELLO)).unwrap();
+    frame::read_frame(&mut old).unwrap();
+    old.write_all(&bytes(STATUS)).unwrap();
+    assert_eq!(frame::read_frame(&mut old).unwrap().payload, frame::encode(&Reply::Count(7)).unwrap());
+    drop(old);
+    serving.join().unwrap().unwrap();
+}
+
 /// What version 4 sent and got when it was asked for what owners hold and may hold (postcard: numbers as varints, fields in order).
 #[test]
 fn what_owners_hold_and_may_hold_is_told_to_the_release_before_as_it_was_then() {

@@ -178,7 +178,7 @@ impl Shared {
     /// Writes through the node.
     pub(super) fn write_served(
         &self,
-        file: &OpenFile,
+        file: &Arc<OpenFile>,
         offset: u64,
         data: &[u8],
         append: bool,

@@ -1,11 +1,12 @@
 //! Writes through the node of which a spare stays here ([`super::spares`]), and their return to a node that was started anew.
 
-use super::bytes::{count, done, nobody};
+use super::bytes::{done, nobody};
 use super::groups::Kind;
 use super::lines::{Line, Lines, Tried, Trouble, speaks};
 use super::spares::{Apart, Entered, Entry};
 use super::table::{OpenFile, OpenInode};
 use super::{ClusterFiles, Shared};
+use crate::answer::{FromReply, Written};
 use parking_lot::Mutex;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -89,7 +90,7 @@ impl Shared {
     /// Writes a part of at most 1 MiB through the node.
     pub(super) fn write_part(
         &self,
-        file: &OpenFile,
+        file: &Arc<OpenFile>,
         offset: u64,
         part: &[u8],
         append: bool,
@@ -108,7 +109,9 @@ impl Shared {
                 false => FileCall::WriteAt { handle, offset, data },
             })
         };
-        let written = self.lines.ask_open(Kind::Bytes, file, number.value, &call).and_then(count)?;
+        let (reply, begun) = self.lines.ask_open_in(Kind::Bytes, file, number.value, &call)?;
+        let Written(written, machines) = Written::from_reply(reply).ok_or(FsError::Io)?;
+        file.inode.served_in(begun, file, &machines);
         file.inode.spares.served();
         Ok(written)
     }
@@ -133,7 +136,7 @@ impl Shared {
 
     fn write_spared(
         &self,
-        file: &OpenFile,
+        file: &Arc<OpenFile>,
         offset: u64,
         part: &[u8],
         mut entered: Entered<'_>,
@@ -145,7 +148,8 @@ impl Shared {
                 Ok(FileCall::WriteSpared { handle, offset, data: part.to_vec(), keeps })
             };
             let (reply, begun) = self.lines.ask_open_in(Kind::Bytes, file, number.value, &call)?;
-            let Reply::Spared(count, spare) = reply else { return Err(FsError::Io) };
+            let Reply::Spared(count, machines, spare) = reply else { return Err(FsError::Io) };
+            file.inode.served_in(begun, file, &machines);
             let taken = part.len().min(usize::try_from(count).unwrap_or(usize::MAX));
             match spare {
                 None => {

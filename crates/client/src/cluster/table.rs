@@ -48,7 +48,7 @@ pub(super) struct OpenInode {
     /// What the node was told of its length.
     pub(super) length: Length<Weak<OpenFile>>,
     /// The session in which that was; 0: nothing is open yet.
-    told_in: AtomicU64,
+    told_in: Mutex<u64>,
     /// The session in which locks of it are held; 0: none are.
     pub(super) locked_in: AtomicU64,
     /// What programs have written and targets do not have yet.
@@ -62,13 +62,21 @@ pub(super) struct OpenInode {
 impl OpenInode {
     /// It is open in a session: another one than before knows nothing of what that was told.
     pub(super) fn is_open_in(&self, begun: u64) {
-        let told_in = self.told_in.load(Ordering::Acquire);
-        if told_in != begun {
-            // In this order: who sees the one sees the other.
-            if told_in != 0 {
+        let mut told_in = self.told_in.lock();
+        if *told_in != begun {
+            if *told_in != 0 {
                 self.length.forgotten();
             }
-            self.told_in.store(begun, Ordering::Release);
+            *told_in = begun;
+        }
+    }
+
+    /// The node of a session has written something by a file, and told at which machines. Another one than that of now knows nothing of it.
+    pub(super) fn served_in(&self, begun: u64, file: &Arc<OpenFile>, machines: &[u64]) {
+        let told_in = self.told_in.lock();
+        self.length.served(Arc::downgrade(file), machines);
+        if *told_in != begun {
+            self.length.forgotten();
         }
     }
 }
@@ -150,5 +158,29 @@ impl Table {
             }
         }
         Some(file)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::length::Telling;
+    use types::Time;
+
+    #[test]
+    fn what_a_node_has_written_that_was_started_anew_before_its_answer_came_is_told_too() {
+        let table = Table::default();
+        let place = Place { begun: 1, handle: Handle(3) };
+        let flags = OpenFlags { write: true, ..OpenFlags::default() };
+        let (_, file) = table.enter(&Cx::admin(Time::default()), Ino(5), flags, place);
+        let is_told = || file.inode.length.commit(Telling::All, |_, _| -> FsResult<_> { Ok(Some(0)) });
+        file.inode.served_in(1, &file, &[10]);
+        assert_eq!(is_told(), Ok(false));
+        file.inode.is_open_in(2);
+        assert_eq!(is_told(), Ok(true));
+        file.inode.served_in(2, &file, &[10]);
+        assert_eq!(is_told(), Ok(false), "the node of now knows");
+        file.inode.served_in(1, &file, &[10]);
+        assert_eq!(is_told(), Ok(true));
     }
 }

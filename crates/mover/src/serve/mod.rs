@@ -67,7 +67,7 @@ impl Mover {
     ) -> std::io::Result<Arc<Self>> {
         Ok(Arc::new(Self {
             cluster,
-            boot: crate::boot::number()?,
+            boot: crate::start_of_machine()?,
             targets: RwLock::new(targets.into_iter().map(|target| (target.id(), target)).collect()),
             clock,
             ask: OnceLock::new(),

@@ -160,7 +160,6 @@ impl Node {
 
     /// Calls about the bytes of an open file of the session.
     fn byte_call(&self, cx: &Cx, session: &Held, call: FileCall, number: u64) -> Result<Reply, FsError> {
-        let written = |n: usize| Reply::Count(n as u64);
         if !of_handle(&call).is_some_and(|handle| session.has(handle)) {
             return Err(FsError::BadHandle);
         }
@@ -179,15 +178,15 @@ impl Node {
                 Err(FsError::BadHandle)
             }
             FileCall::Write { handle, offset, data } => {
-                self.write_file(handle, offset, &data, false, session.writer()).map(written)
+                self.write_for(session, handle, (offset, &data), false)
             }
             FileCall::WriteAt { handle, offset, data } => {
-                self.write_file(handle, offset, &data, true, session.writer()).map(written)
+                self.write_for(session, handle, (offset, &data), true)
             }
             FileCall::WriteSpared { handle, offset, data, keeps } => {
                 let host = session.host().ok_or(FsError::NotSupported)?;
                 let (written, spare) = self.write_spared(handle, (offset, &data), host, keeps)?;
-                Ok(Reply::Spared(written as u64, spare))
+                Ok(Reply::Spared(written as u64, self.starts_with(handle, session.writer()), spare))
             }
             FileCall::SettleSpared(handle) => self.settle_spared(handle).map(|()| Reply::Done),
             FileCall::Fsync { handle, data_only } => self.fsync(handle, data_only).map(|()| Reply::Done),
@@ -233,6 +232,18 @@ impl Node {
             FileCall::SparedOver => self.spares_over(host).map(|()| Reply::Done),
             _ => Err(FsError::BadHandle),
         }
+    }
+
+    /// Writes, and tells where that is until it is synced.
+    fn write_for(
+        &self,
+        session: &Held,
+        handle: Handle,
+        (offset, data): (u64, &[u8]),
+        exact: bool,
+    ) -> Result<Reply, FsError> {
+        let count = self.write_file(handle, offset, data, exact, session.writer())? as u64;
+        Ok(Reply::Written { count, machines: self.starts_with(handle, session.writer()) })
     }
 
     /// Waits for tape if need be and `patient`; the connection waits with it.

@@ -406,11 +406,12 @@ impl FarFile {
         let place = self.place();
         self.machines.note(&place.striped);
         let changed = self.with_room(&place, || change(&place));
-        self.machines.note(&place.striped);
         if changed.is_err() {
             self.unsure.store(true, Ordering::Release);
         }
         let before = self.changes.fetch_add(1, Ordering::AcqRel);
+        // Behind that: a sync of what was before forgets them, and whoever has changed something is told of them.
+        self.machines.note(&place.striped);
         if before == 0
             && place.striped.is_coded()
             && let Some(node) = place.node()

@@ -417,6 +417,7 @@ impl Node {
                     self.disk.sync_all(fd).map_err(|e| disk_error("fsync", &e))?;
                     let stamp = self.stamp_of(&backing)?;
                     self.observe(&cx, ino, backing.object, stamp, false, Durability::Relaxed)?;
+                    file.inode.losses.say(&file.told)?;
                 }
                 // It may have other objects by now.
                 Content::Far(far) => {

@@ -12,6 +12,7 @@ mod handed;
 mod io;
 mod leaving;
 mod lengths;
+mod losses;
 mod making;
 mod names;
 mod objects;

@@ -5,6 +5,7 @@
 
 use super::far::FarFile;
 use super::lengths::Lengths;
+use super::losses::{Losses, Told};
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
 use std::os::fd::OwnedFd;
@@ -87,6 +88,8 @@ pub struct OpenInode {
     pub lent: AtomicU32,
     /// Hosts that take its length for given.
     pub(crate) lengths: Lengths,
+    /// What of it may be lost, if it lies in the disk tier.
+    pub(crate) losses: Losses,
     /// State.
     pub state: Mutex<OpenState>,
 }
@@ -102,6 +105,8 @@ pub struct OpenFile {
     lent: AtomicBool,
     /// A right to read at targets was asked for.
     asked: AtomicBool,
+    /// What is known of losses of the inode through it.
+    pub(super) told: Told,
 }
 
 impl OpenFile {
@@ -196,6 +201,7 @@ impl OpenTable {
                             growth: AtomicU64::new(0),
                             lent: AtomicU32::new(0),
                             lengths: Lengths::default(),
+                            losses: Losses::default(),
                             state: Mutex::default(),
                         })
                     })
@@ -228,10 +234,11 @@ impl OpenTable {
     /// Adds a handle; the caller holds the inode's lock and has counted it in `state`.
     pub fn add_handle(&self, inode: Arc<OpenInode>, flags: OpenFlags) -> Handle {
         let handle = Handle(self.next.fetch_add(1, Ordering::Relaxed));
-        self.handles[handle.0 as usize % SHARDS].lock().insert(
-            handle,
-            Arc::new(OpenFile { inode, flags, lent: AtomicBool::new(false), asked: AtomicBool::new(false) }),
-        );
+        let told = inode.losses.begin();
+        let (lent, asked) = (AtomicBool::new(false), AtomicBool::new(false));
+        self.handles[handle.0 as usize % SHARDS]
+            .lock()
+            .insert(handle, Arc::new(OpenFile { inode, flags, lent, asked, told }));
         handle
     }
 

@@ -8,6 +8,7 @@ use super::keys::MasterKey;
 use crate::Node;
 use crate::clock::Moment;
 use crate::error::{failure, fs_error};
+use crate::files::Content;
 use catalog::Far;
 use data::frame::Op;
 use data::{Ask, Capability, Rights, TargetSecret};
@@ -127,7 +128,7 @@ impl Node {
         Ok(Some(FileLayout { length, cuts, parts }))
     }
 
-    /// Takes note of what a session has written at the targets of a file that it has open for writing, as it tells by its call of this number; see
+    /// Takes note of what a session has written at the targets of a file that it has open for writing, or through an earlier node, as it tells by its call of this number; see
     /// `FarFile::written_elsewhere`.
     pub(crate) fn layout_commit(
         &self,
@@ -140,7 +141,15 @@ impl Node {
         let file = self.open.handle(handle).filter(|f| f.flags.write).ok_or(FsError::BadHandle)?;
         let end = Some(end).filter(|end| *end <= i64::MAX as u64).ok_or(FsError::FileTooLarge)?;
         let backing = file.inode.state.lock().backing.clone();
-        let far = backing.as_ref().and_then(|backing| backing.far()).ok_or(FsError::Stale)?;
+        let far = match backing.as_ref().map(|backing| &backing.content) {
+            Some(Content::Far(far)) => far,
+            // Nobody writes that past the node.
+            Some(Content::Local(_)) if end == 0 => {
+                self.heard_here(&file, machines);
+                return Ok(0);
+            }
+            _ => return Err(FsError::Stale),
+        };
         let told = || session.into_iter().for_each(|session| file.inode.lengths.told(session, number));
         far.written_elsewhere(end, machines, cuts, told)
     }
