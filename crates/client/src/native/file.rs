@@ -6,6 +6,7 @@ use super::copies::{Alone, Counted};
 use super::direct::Direct;
 use super::lanes::{Held, Lanes, Opened};
 use super::port::{Port, Ports, fill};
+use super::told::Told;
 use super::{Done, PIECE, Session, Stride, names};
 use crate::ClientError;
 use crossbeam_channel::{Receiver, bounded};
@@ -26,6 +27,8 @@ pub struct File {
     object: Option<Arc<std::fs::File>>,
     movers: Option<Arc<Direct>>,
     alone: Option<Arc<Alone>>,
+    /// For what is written through the node, where there is none of both.
+    told: Told,
     counted: Option<Counted>,
     ports: Ports,
     pub(super) ahead: Mutex<Ahead>,
@@ -124,6 +127,7 @@ impl File {
         let again = (!flags.append).then_some((attr.ino, again));
         let behind = if flags.append { 0 } else { options.write_behind };
         Self {
+            told: Told::new(lanes, &held),
             lanes: lanes.clone(),
             ino: attr.ino,
             flags,
@@ -318,7 +322,7 @@ impl File {
             return Ok(());
         }
         self.behind.flush(&self.ports)?;
-        self.told()
+        self.tell()
     }
 
     /// What was written, and the name, survive a power failure from now on.
@@ -330,16 +334,16 @@ impl File {
         match (&self.movers, &self.alone) {
             (Some(movers), _) => movers.told().sync(),
             (None, Some(alone)) => alone.sync(),
-            (None, None) => self.lanes.fsync(&self.held),
+            (None, None) => self.told.sync(),
         }
     }
 
-    /// The node knows what was written at movers.
-    fn told(&self) -> Done<()> {
+    /// The node knows what was written.
+    fn tell(&self) -> Done<()> {
         match (&self.movers, &self.alone) {
             (Some(movers), _) => movers.told().commit(),
             (None, Some(alone)) => alone.tell(),
-            (None, None) => Ok(()),
+            (None, None) => self.told.commit(),
         }
     }
 
@@ -349,7 +353,7 @@ impl File {
     /// As [`File::flush`], and those of fstat(2).
     pub fn attr(&self) -> Done<Attr> {
         self.behind.settle(&self.ports)?;
-        self.told()?;
+        self.tell()?;
         self.lanes.names(|connection| connection.file(FileCall::GetAttr(self.ino)))
     }
 
@@ -404,7 +408,7 @@ impl File {
         }
         // Also what was begun and not waited for is told.
         let written = if self.object.is_some() { Ok(()) } else { self.behind.flush(&self.ports) };
-        let flushed = written.and(self.ports.close()).and(self.told());
+        let flushed = written.and(self.ports.close()).and(self.tell());
         if self.alone.as_ref().is_some_and(|alone| !alone.is_settled()) {
             // It stays open at the node, which sees with the end of the session that copies may differ.
             self.counted.iter_mut().for_each(Counted::stays);

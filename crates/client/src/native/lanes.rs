@@ -6,7 +6,7 @@ use super::locks::Waits;
 use super::names::refused;
 use super::session::Options;
 use crate::connection::Life;
-use crate::length::Cuts;
+use crate::length::{Cuts, Length};
 use crate::lent::Lent;
 use crate::{ClientError, Connection, Remote};
 use parking_lot::Mutex;
@@ -98,19 +98,23 @@ struct Place {
     handle: Handle,
 }
 
-/// Counts of what was written through the node. It may have that in memory until it is synced, so what was not is lost with its machine.
+/// What was written through the node. Of what it may have in memory until it is synced, so that what was not is lost with it, there are counts only.
 #[derive(Debug, Default)]
 struct Served {
     writes: AtomicU64,
     synced: AtomicU64,
     /// In which life of the file they were made last.
     life: Mutex<Option<Life>>,
+    /// Of the rest the node tells which machines have it: what is known of the file, for whoever tells the next node ([`super::told::Told`]).
+    length: Arc<Length<()>>,
+    /// In which lives of the file that was told.
+    told_in: Mutex<Vec<Life>>,
 }
 
 impl Served {
     /// A file that was cut when it was opened is not known to be durable either.
-    fn new(opened: Option<OpenFlags>) -> Arc<Self> {
-        let served = Self::default();
+    fn new(opened: Option<OpenFlags>, cuts: &Arc<Cuts>) -> Arc<Self> {
+        let served = Self { length: Arc::new(Length::new(cuts.clone())), ..Self::default() };
         served.writes.store(opened.is_some_and(|flags| flags.truncate).into(), Ordering::Release);
         Arc::new(served)
     }
@@ -124,6 +128,14 @@ impl Served {
     fn note(&self, life: Life) {
         *self.life.lock() = Some(life);
         self.writes.fetch_add(1, Ordering::AcqRel);
+    }
+
+    fn note_told(&self, life: Life, machines: &[u64]) {
+        self.length.served((), machines);
+        let mut told_in = self.told_in.lock();
+        if !told_in.contains(&life) {
+            told_in.push(life);
+        }
     }
 }
 
@@ -187,6 +199,28 @@ impl Held {
     /// Something was written through the node, which had the file open for so long: who synced meanwhile does not know whether it is durable.
     pub(super) fn note_served(&self, life: Life) {
         self.served.note(life);
+    }
+
+    /// The same; `machines` have it, as the node says, if it does.
+    pub(super) fn note_written(&self, life: Life, machines: &[u64]) {
+        match machines.is_empty() {
+            true => self.served.note(life),
+            false => self.served.note_told(life, machines),
+        }
+    }
+
+    /// What is known of the open file, by whichever of its handles it is written.
+    pub(super) fn length(&self) -> Arc<Length<()>> {
+        self.served.length.clone()
+    }
+
+    /// Whether the node of another life than this handle's has told where it has written, since that was asked last.
+    pub(super) fn was_told_elsewhere(&self) -> bool {
+        let life = self.life();
+        let mut told_in = self.served.told_in.lock();
+        let before = told_in.len();
+        told_in.retain(|one| *one == life);
+        told_in.len() < before
     }
 
     /// Whether something that is written may be written once more, by a node that was started anew.
@@ -278,7 +312,7 @@ impl Lanes {
                     now: Mutex::new(Place { life, handle }),
                     lives: AtomicU64::new(0),
                     again: again.map(|flags| (attr.ino, flags, attr.btime)),
-                    served: Served::new(flags),
+                    served: Served::new(flags, &self.cuts),
                     counted: own,
                     lent: Lent::default(),
                 };

@@ -5,6 +5,7 @@ use super::direct::Direct;
 use super::lanes::{Held, Lanes};
 use super::{Done, PIECE};
 use crate::ClientError;
+use crate::answer::Written;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use parking_lot::Mutex;
 use std::cell::Cell;
@@ -100,12 +101,12 @@ pub fn write_served(lanes: &Lanes, held: &Held, offset: u64, data: &[u8]) -> Don
                 FileCall::Write { handle, offset: at, data: part.to_vec() }
             })
         };
-        let taken: u64 = match call() {
+        let Written(taken, machines) = match call() {
             // The same bytes at the same place.
             Err(e) if e.is_away() && held.can_repeat() => call(),
             answered => answered,
         }?;
-        held.note_served(life.get());
+        held.note_written(life.get(), &machines);
         if taken == 0 || taken > most {
             return Err(ClientError::WrongAnswer { asked: "Write" });
         }

@@ -1,5 +1,5 @@
 //! What the node is told of an open file that is written past it: that it has become longer before a write is answered, and that bytes were changed in
-//! place at flush, sync and close.
+//! place at flush, sync and close. And if it was started anew, of one that was written past it or through it, which machines have what is not synced.
 
 use super::Done;
 use super::lanes::{Held, Lanes};
@@ -12,10 +12,11 @@ use types::FsError;
 use wire::FileCall;
 
 /// Tells it by one handle.
+#[derive(Debug)]
 pub struct Told {
     pub(super) lanes: Arc<Lanes>,
     pub(super) held: Arc<Held>,
-    pub(super) length: Length<()>,
+    pub(super) length: Arc<Length<()>>,
     /// How often the file had been opened again when the node was told what it may have forgotten.
     lives: AtomicU64,
 }
@@ -26,7 +27,7 @@ impl Told {
         Self {
             lanes: lanes.clone(),
             held: held.clone(),
-            length: Length::new(lanes.cuts.clone()),
+            length: held.length(),
             lives: AtomicU64::new(held.lives()),
         }
     }
@@ -48,7 +49,7 @@ impl Told {
     /// A node that has opened the file again knows nothing of what the one before was told.
     fn look(&self) {
         let lives = self.held.lives();
-        if self.lives.load(Ordering::Acquire) != lives {
+        if self.held.was_told_elsewhere() || self.lives.load(Ordering::Acquire) != lives {
             // In this order: who sees the one sees the other.
             self.length.forgotten();
             self.lives.store(lives, Ordering::Release);
