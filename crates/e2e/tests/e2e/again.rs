@@ -2,7 +2,7 @@
 
 use client::ClientError;
 use client::native::{File, OpenOptions, Options, Session};
-use e2e::cluster::{lies_on, serves, up};
+use e2e::cluster::{columns, lies_on, serves, up, words};
 use e2e::hosts::Hosts;
 use e2e::{Bed, Starter, can_mount, noise};
 use std::fs;
@@ -68,9 +68,13 @@ fn open_files_of_programs_go_on_when_the_first_node_is_started_anew() {
         session.unlink(named(&hosts, &format!("gone{n}"))).unwrap();
         files.push((written, session.read(named(&hosts, "read")).unwrap(), gone));
     }
-    // The bytes of these pass through the node: here only one is known to be durable.
+    // The bytes of these pass through the node: only one is known to be durable, and of another one some may be in the node's memory.
+    let parity = hosts.here.with_file_name("parity");
+    fs::create_dir(&parity).unwrap();
+    hosts.first().ok(words("layout set", &parity, "--code 2+1 --stripe-size 64KiB"));
     let [synced, unsynced] = ["/synced", "/unsynced"].map(|path| open(&sessions[1], path));
-    for file in [&synced, &unsynced] {
+    let in_memory = open(&sessions[0], "/parity/in-memory");
+    for file in [&synced, &unsynced, &in_memory] {
         assert!(!file.is_direct());
         file.write_at(&data, 0).unwrap();
     }
@@ -85,11 +89,13 @@ fn open_files_of_programs_go_on_when_the_first_node_is_started_anew() {
         let stale = gone.write_at(&data, 600_000).and_then(|()| gone.sync()).unwrap_err();
         assert_eq!(reason(&stale), Some(FsError::Stale), "{stale}");
     }
-    synced.write_at(&data, 300_000).unwrap();
-    synced.sync().unwrap();
-    assert!(content(&synced) == [&data[..], &data[..]].concat());
+    for file in [&synced, &unsynced] {
+        file.write_at(&data, 300_000).unwrap();
+        file.sync().unwrap();
+        assert!(content(file) == [&data[..], &data[..]].concat());
+    }
     for _ in 0..2 {
-        let lost = unsynced.write_at(&data, 300_000).and_then(|()| unsynced.sync()).unwrap_err();
+        let lost = in_memory.write_at(&data, 300_000).and_then(|()| in_memory.sync()).unwrap_err();
         assert_eq!(reason(&lost), Some(FsError::Stale), "{lost}");
     }
     for (written, read, gone) in files {
@@ -97,7 +103,7 @@ fn open_files_of_programs_go_on_when_the_first_node_is_started_anew() {
         read.close().unwrap();
         drop(gone);
     }
-    drop((synced, unsynced, sessions));
+    drop((synced, unsynced, in_memory, sessions));
     for n in 0..2 {
         assert_eq!(fs::read(hosts.there.join(format!("written{n}"))).unwrap().len(), 600_000);
     }
@@ -168,6 +174,10 @@ fn program_there(hosts: &Hosts, there: &Bed, session: &Session, first: usize) ->
     file
 }
 
+fn is_lost(synced: std::io::Result<()>) {
+    assert_eq!(synced.unwrap_err().raw_os_error(), Some(5), "EIO");
+}
+
 /// A machine with a target loses power while the first node is dead, which knew what was written to it: who wrote it knows too.
 #[test]
 fn what_a_machine_may_have_lost_while_the_first_node_was_dead_is_not_taken_for_synced() {
@@ -201,8 +211,6 @@ fn what_a_machine_may_have_lost_while_the_first_node_was_dead_is_not_taken_for_s
     machine.now();
     start.now();
     first.wait("the targets", || up(first).len() == 3);
-    let is_lost =
-        |synced: std::io::Result<()>| assert_eq!(synced.unwrap_err().raw_os_error(), Some(5), "EIO");
     is_lost(by_one.sync_all());
     is_lost(fs::OpenOptions::new().write(true).open(path).unwrap().sync_all());
     assert_eq!(reason(&program.sync().unwrap_err()), Some(FsError::Io));
@@ -220,5 +228,114 @@ fn what_a_machine_may_have_lost_while_the_first_node_was_dead_is_not_taken_for_s
     program.sync().unwrap();
     program.close().unwrap();
     drop((by_another, hasty, synced, session));
+    first.check();
+}
+
+/// What was written through the first node at the second host's mount, and not synced.
+fn served(file: fs::File) -> fs::File {
+    (&file).write_all(&noise(6, 30_000)).unwrap();
+    file
+}
+
+/// A file in stripes to which something was appended, which only the node can do.
+fn appended(path: &Path) -> fs::File {
+    served(fs::OpenOptions::new().append(true).create(true).open(path).unwrap())
+}
+
+/// A file with copies or parity, the first of them on another machine than that node's.
+fn with_others(hosts: &Hosts, node: &Bed, layout: &str) -> fs::File {
+    let [here, there] = [&hosts.here, &hosts.there].map(|dir| dir.with_file_name(layout.replace(' ', "")));
+    fs::create_dir(&here).unwrap();
+    hosts.first().ok(words("layout set", &here, layout));
+    let found = (0..30).find_map(|n| {
+        let file = fs::File::create(there.join(format!("{n}"))).unwrap();
+        let columns = columns(hosts.first(), &here.join(format!("{n}")));
+        let at = columns.iter().position(|(target, _)| serves(hosts.first(), node, *target));
+        at.is_some_and(|at| at > 0).then_some(file)
+    });
+    served(found.expect("a file that lies there, too"))
+}
+
+/// Here the node has written, and knew where.
+#[test]
+fn what_a_machine_may_have_lost_of_what_the_first_node_wrote_before_it_died_is_not_taken_for_synced() {
+    if !can_mount("files on two hosts") {
+        return;
+    }
+    let hosts = Hosts::new("0");
+    let (first, lost) = (hosts.first(), &hosts.beds[3]);
+    let machine = Starter::of_a_machine(lost, 1);
+    lost.kill();
+    machine.now();
+    first.wait("the targets", || up(first).len() == 3);
+    let session = patient(&hosts.beds[1]);
+    let [plain, synced, by_program] = [0, 30, 60].map(|n| {
+        let (path, file) = mounted_there(&hosts, lost, n);
+        file.sync_all().unwrap();
+        path
+    });
+    let (mut plain, synced) = (appended(&plain), appended(&synced));
+    synced.sync_all().unwrap();
+    let by_program = named(&hosts, by_program.file_name().unwrap().to_str().unwrap());
+    let program = session.open(by_program, OpenOptions::new().append(true)).unwrap();
+    program.write_at(&noise(8, 30_000), 0).unwrap();
+    program.flush().unwrap();
+    let copies = with_others(&hosts, lost, "--copies 2 --stripe-size 64KiB");
+    let parity = with_others(&hosts, lost, "--code 2+1 --stripe-size 64KiB");
+    let own = appended(&hosts.there.with_file_name("own"));
+    let (start, machine) = (Starter::of(first), Starter::of_a_machine(lost, 2));
+    first.kill();
+    lost.kill();
+    start.now();
+    // Of copies one counts that is there then.
+    first.wait("the other targets", || up(first).len() == 2);
+    machine.now();
+    first.wait("the targets", || up(first).len() == 3);
+    is_lost(plain.sync_all());
+    assert_eq!(reason(&program.sync().unwrap_err()), Some(FsError::Io));
+    for file in [&synced, &copies, &parity, &own] {
+        file.sync_all().unwrap();
+    }
+    // It was said, and what is written from now on counts.
+    plain.write_all(&noise(7, 30_000)).unwrap();
+    plain.sync_all().unwrap();
+    program.write_at(&noise(9, 30_000), 0).unwrap();
+    program.sync().unwrap();
+    program.close().unwrap();
+    drop((plain, synced, copies, parity, own, session));
+    first.check();
+}
+
+/// The same of its own disk tier, whose machine is started anew with it.
+#[test]
+fn what_the_machine_of_the_first_node_may_have_lost_is_not_taken_for_synced() {
+    if !can_mount("files on two hosts") {
+        return;
+    }
+    let hosts = Hosts::new("0");
+    let first = hosts.first();
+    let session = patient(&hosts.beds[1]);
+    let program = open(&session, "/program");
+    program.write_at(&noise(8, 30_000), 0).unwrap();
+    program.flush().unwrap();
+    let own = |name: &str| appended(&hosts.there.with_file_name(name));
+    let (mut lost, other, synced) = (own("lost"), own("lost"), own("synced"));
+    synced.sync_all().unwrap();
+    let on_targets = appended(&hosts.there.join("on-targets"));
+    let start = Starter::of_a_machine(first, 3);
+    first.kill();
+    start.now();
+    first.wait("the targets", || up(first).len() == 3);
+    is_lost(lost.sync_all());
+    assert_eq!(reason(&program.sync().unwrap_err()), Some(FsError::Io));
+    for file in [&synced, &on_targets] {
+        file.sync_all().unwrap();
+    }
+    lost.write_all(&noise(7, 30_000)).unwrap();
+    lost.sync_all().unwrap();
+    program.write_at(&noise(9, 30_000), 0).unwrap();
+    program.sync().unwrap();
+    program.close().unwrap();
+    drop((lost, other, synced, on_targets, session));
     first.check();
 }
