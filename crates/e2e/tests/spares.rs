@@ -87,6 +87,11 @@ impl World {
         self.first().ok([OsStr::new("mount"), mount.as_os_str()]);
     }
 
+    /// Hosts have returned something.
+    fn returned(&self) -> bool {
+        self.writers.iter().any(|writer| writer.log().contains("were brought again to the node"))
+    }
+
     /// All of it lies as it should, and nothing was left out.
     fn is(&self, bytes: &[u8]) {
         if fs::symlink_metadata(self.here()).is_err() {
@@ -150,6 +155,7 @@ fn what_two_hosts_write_by_turns_outlives_the_first_node_again_and_again() {
     for writer in &world.writers {
         same(&fs::read(writer.mount().join(&world.name)).unwrap(), &bytes, "at a host that has it open");
     }
+    assert!(world.returned(), "nothing was kept");
     files.iter().for_each(|file| file.sync_all().unwrap());
     drop(files);
     world.is(&bytes);
@@ -187,6 +193,9 @@ fn what_one_host_has_a_spare_of_comes_not_over_what_was_written_there_later() {
         if n > 0 {
             world.mount_again();
         }
+        // Of this one what is kept comes back.
+        let (beside, end) = world.open(&format!("beside{n}"));
+        beside[0].write_all_at(&[1; 1000], end.len() as u64).unwrap();
         let (files, mut bytes) = world.open(&format!("file{n}"));
         let end = bytes.len();
         // Part of a row that nobody completes.
@@ -219,6 +228,7 @@ fn what_one_host_has_a_spare_of_comes_not_over_what_was_written_there_later() {
         drop(files);
         world.is(&bytes);
     }
+    assert!(world.returned(), "nothing was kept");
     world.first().check();
 }
 
