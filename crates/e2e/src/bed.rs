@@ -176,6 +176,11 @@ impl Bed {
     pub fn kill(&self) {
         let pid = Pid::from_raw(self.pid()).expect("a pid");
         kill_process(pid, Signal::KILL).unwrap();
+        self.wait_for_end();
+    }
+
+    /// Waits until a node that was killed is gone.
+    pub fn wait_for_end(&self) {
         let socket = self.state().join("control.sock");
         let refused = |e: std::io::Error| e.kind() == std::io::ErrorKind::ConnectionRefused;
         let gone = || UnixStream::connect(&socket).is_err_and(refused);

@@ -4,7 +4,7 @@
 use e2e::cluster::{columns, configure, deep_findings, join, up, wait_for_close, words};
 use e2e::hosts::Hosts;
 use e2e::{Bed, Starter, can_mount, noise};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
@@ -73,8 +73,16 @@ impl World {
 
     /// The first node is killed and started anew.
     fn restart(&self) {
+        self.restart_behind(|| ());
+    }
+
+    /// The same just when something was done. (No program is started in between: it would close what is open here, and so have it flushed.)
+    fn restart_behind(&self, last: impl FnOnce()) {
         let start = Starter::of(self.first());
-        self.first().kill();
+        let pid = Pid::from_raw(self.first().pid()).unwrap();
+        last();
+        kill_process(pid, Signal::KILL).unwrap();
+        self.first().wait_for_end();
         start.now();
         self.first().wait("the targets", || up(self.first()).len() == 3);
     }
@@ -149,9 +157,8 @@ fn what_two_hosts_write_by_turns_outlives_the_first_node_again_and_again() {
     bytes.extend_from_slice(&more);
     // Once more when both have written all, and neither has synced.
     let last = noise(3, PIECE);
-    files[0].write_all_at(&last, bytes.len() as u64).unwrap();
+    world.restart_behind(|| files[0].write_all_at(&last, bytes.len() as u64).unwrap());
     bytes.extend_from_slice(&last);
-    world.restart();
     for writer in &world.writers {
         same(&fs::read(writer.mount().join(&world.name)).unwrap(), &bytes, "at a host that has it open");
     }
@@ -195,32 +202,30 @@ fn what_one_host_has_a_spare_of_comes_not_over_what_was_written_there_later() {
         }
         // Of this one what is kept comes back.
         let (beside, end) = world.open(&format!("beside{n}"));
-        beside[0].write_all_at(&[1; 1000], end.len() as u64).unwrap();
         let (files, mut bytes) = world.open(&format!("file{n}"));
-        let end = bytes.len();
-        // Part of a row that nobody completes.
-        let kept = noise(5, 30_000);
-        files[0].write_all_at(&kept, end as u64).unwrap();
+        let here = OpenOptions::new().write(true).open(world.here()).unwrap();
+        // Part of a row that nobody completes, and what comes over it.
+        let (at, kept, later) = (bytes.len() as u64, noise(5, 30_000), noise(6, 10_000));
+        world.restart_behind(|| {
+            files[0].write_all_at(&kept, at).unwrap();
+            match by {
+                "another host" => files[1].write_all_at(&later, at + 5_000).unwrap(),
+                "the first node's host" => {
+                    here.write_all_at(&later, at + 5_000).unwrap();
+                    here.sync_all().unwrap();
+                }
+                _ => {
+                    here.set_len(at + 5_000).unwrap();
+                    here.sync_all().unwrap();
+                }
+            }
+            beside[0].write_all_at(&[1; 1000], end.len() as u64).unwrap();
+        });
         bytes.extend_from_slice(&kept);
-        let later = noise(6, 10_000);
         match by {
-            "another host" => files[1].write_all_at(&later, end as u64 + 5_000).unwrap(),
-            "the first node's host" => {
-                let file = OpenOptions::new().write(true).open(world.here()).unwrap();
-                file.write_all_at(&later, end as u64 + 5_000).unwrap();
-                file.sync_all().unwrap();
-            }
-            _ => {
-                let file = OpenOptions::new().write(true).open(world.here()).unwrap();
-                file.set_len(end as u64 + 5_000).unwrap();
-                file.sync_all().unwrap();
-                bytes.truncate(end + 5_000);
-            }
+            "a cut" => bytes.truncate(at as usize + 5_000),
+            _ => bytes[at as usize + 5_000..at as usize + 15_000].copy_from_slice(&later),
         }
-        if by != "a cut" {
-            bytes[end + 5_000..end + 15_000].copy_from_slice(&later);
-        }
-        world.restart();
         for (file, writer) in files.iter().zip(&world.writers) {
             same(&fs::read(writer.mount().join(&world.name)).unwrap(), &bytes, by);
             file.sync_all().unwrap();
