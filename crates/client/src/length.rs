@@ -298,6 +298,7 @@ impl<H: Clone> Length<H> {
     /// The node was started anew, or another one is in its place: it is told once more which machines have what is not known to be durable, as it compares them with those that it
     /// finds when that is synced. To be called when the file was opened there again.
     pub(crate) fn forgotten(&self) {
+        self.machines.another();
         let last = self.last.lock().clone();
         if let Some(by) = last.filter(|_| self.machines.known().iter().any(|machine| *machine != 0)) {
             let mut untold = self.untold.lock();

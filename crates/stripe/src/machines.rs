@@ -36,8 +36,10 @@ struct Known<C> {
     adrift: bool,
     /// The columns are others than they were at first: what is heard may be of those.
     relaid: bool,
-    /// What the node has written for this client: for each column the first machine that it told.
+    /// What the node has written for this client: for each column the machine that it told last. It tells the first one as long as the column stays there.
     served: Vec<u64>,
+    /// The same of nodes before it: the first that any of them told.
+    before: Vec<u64>,
 }
 
 /// The way to a column, and the machine that was there when something was written that is not known to be durable.
@@ -50,8 +52,8 @@ struct Machine<C> {
 impl<C: Boots> Known<C> {
     fn new() -> Self {
         let (left, lost) = (BTreeSet::new(), BTreeSet::new());
-        let (places, served) = (Vec::new(), Vec::new());
-        Self { places, columns: BTreeMap::new(), left, lost, adrift: false, relaid: false, served }
+        let (places, served, before) = (Vec::new(), Vec::new(), Vec::new());
+        Self { places, columns: BTreeMap::new(), left, lost, adrift: false, relaid: false, served, before }
     }
 
     /// All that was written is durable elsewhere.
@@ -72,6 +74,7 @@ impl<C: Boots> Known<C> {
         self.lost.clear();
         self.adrift = false;
         self.served.clear();
+        self.before.clear();
     }
 
     /// For each column the machine that was there, 0 where nothing was written.
@@ -80,19 +83,31 @@ impl<C: Boots> Known<C> {
         self.places.iter().map(boot).collect()
     }
 
-    /// The node has written, and tells where. Of a machine that was started anew since it told so first nothing more has to be known.
+    /// The node has written, and tells where: what it told before of other columns is durable elsewhere.
     fn served(&mut self, machines: &[u64]) {
-        self.served.resize(machines.len().max(self.served.len()), 0);
-        let unknown = self.served.iter_mut().zip(machines).filter(|(known, _)| **known == 0);
-        unknown.for_each(|(known, machine)| *known = *machine);
+        if !machines.is_empty() {
+            self.served.resize(machines.len(), 0);
+            let told = self.served.iter_mut().zip(machines).filter(|(_, machine)| **machine != 0);
+            told.for_each(|(known, machine)| *known = *machine);
+        }
+    }
+
+    /// What is told from now on is told by another node. Of a machine that was started anew since it was told first nothing more has to be known.
+    fn another(&mut self) {
+        self.before.resize(self.served.len().max(self.before.len()), 0);
+        let served = std::mem::take(&mut self.served);
+        let unknown = self.before.iter_mut().zip(served).filter(|(known, _)| **known == 0);
+        unknown.for_each(|(known, machine)| *known = machine);
     }
 
     /// All of it, by whomever it was written.
     fn told(&self) -> Vec<u64> {
         let mut all = self.columns();
-        all.resize(self.served.len().max(all.len()), 0);
+        all.resize(self.served.len().max(self.before.len()).max(all.len()), 0);
         let mut more: BTreeSet<u64> = self.left.iter().map(|(_, boot)| *boot).collect();
-        for (own, served) in all.iter_mut().zip(&self.served) {
+        let served = self.before.iter().enumerate().chain(self.served.iter().enumerate());
+        for (column, served) in served {
+            let own = &mut all[column];
             match *own {
                 0 => *own = *served,
                 // One of them is from before the machine was started anew, or the column has moved.
@@ -220,6 +235,16 @@ impl Machines {
         self.0.lock().forget();
     }
 
+    /// The same if that is so when nobody notes anything.
+    pub fn forget_if(&self, so: impl FnOnce() -> bool) -> bool {
+        let mut known = self.0.lock();
+        let so = so();
+        if so {
+            known.forget();
+        }
+        so
+    }
+
     /// Whether something may be lost that no column stands for, however many copies there are.
     pub fn adrift(&self) -> bool {
         self.0.lock().adrift
@@ -248,6 +273,11 @@ impl Machines {
     /// The same of the columns only, for a client for which this one writes.
     pub fn columns(&self) -> Vec<u64> {
         self.0.lock().columns()
+    }
+
+    /// Another node tells that from now on.
+    pub fn another(&self) {
+        self.0.lock().another();
     }
 
     /// The node has written for this client, and tells where, as [`Machines::columns`] gives it.
@@ -386,12 +416,19 @@ mod tests {
         let (mut known, machines) = new();
         known.served(&[10, 20]);
         assert_eq!(known.told(), [10, 20], "nothing was written here");
-        // The second machine is started anew, and the file gets another column.
+        // A column is moved, with all that was written there; what that node does not know says nothing.
+        known.served(&[10, 40]);
+        known.served(&[0, 20]);
+        assert_eq!(known.told(), [10, 20]);
+        // The node is started anew, and the second machine, and the file gets another column.
+        known.another();
         known.served(&[10, 21, 30]);
-        assert_eq!(known.told(), [10, 20, 30], "whoever compares that finds it");
+        assert_eq!(known.told(), [10, 20, 30, 21], "whoever compares that finds it");
         machines[1].set(21);
         see(&mut known, &machines, &[Some(0), Some(1)]);
         assert_eq!(known.told(), [10, 21, 30, 20]);
+        known.served(&[50]);
+        assert_eq!(known.told(), [10, 21, 20, 50], "in another layout there are fewer");
         known.forget();
         assert_eq!(known.told(), [0, 0]);
     }

@@ -5,6 +5,7 @@ mod acts;
 #[cfg(test)]
 mod again;
 mod classes;
+mod described;
 mod exchange;
 mod junctions;
 mod keep;

@@ -366,12 +366,12 @@ impl FarFile {
             return Err(FsError::Io);
         }
         self.synced.fetch_max(changes, Ordering::AcqRel);
-        if self.changes.load(Ordering::Acquire) == changes {
-            self.machines.forget();
-            if self.is_written_past() {
-                // Who writes past the node tells of these machines.
-                self.machines.note(&place.striped);
-            }
+        // Who changes it counts that, and notes where it is then.
+        if self.machines.forget_if(|| self.changes.load(Ordering::Acquire) == changes)
+            && self.is_written_past()
+        {
+            // Who writes past the node tells of these machines.
+            self.machines.note(&place.striped);
         }
         Ok(())
     }

@@ -22,12 +22,12 @@ impl FarFile {
             if !self.reaches(range.end) {
                 drop((alone, shared));
                 self.reach(range.end)?;
-            } else if self.meets_spares(&range) {
-                drop((alone, shared));
-                self.part()?;
-            } else {
+            } else if let Some(_plain) = self.enter_plain(&range) {
                 self.put(range, data, (writer == Writer::Here).then_some(u64::MAX))?;
                 return Ok(data.len());
+            } else {
+                drop((alone, shared));
+                self.part()?;
             }
         }
     }

@@ -11,7 +11,7 @@ use crate::error::{fs_error, refused};
 use crate::files::Writer;
 use crate::startup::spawn;
 use parking_lot::{Condvar, Mutex};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -21,6 +21,10 @@ use wire::Failure;
 
 /// How long hosts are waited for that bring nothing.
 const GRACE: Duration = Duration::from_secs(30);
+/// The same of those that bring something again and again that its targets do not take.
+const LONGEST: Duration = Duration::from_secs(600);
+/// How long whoever opens a file waits for it at most.
+const PATIENCE: Duration = Duration::from_secs(50);
 /// Between two looks.
 const AGAIN: Duration = Duration::from_secs(1);
 
@@ -42,8 +46,8 @@ struct State {
     files: HashMap<Ino, BTreeMap<u64, Kept>>,
     /// What came, or will come, too late, and of which session.
     lost: BTreeMap<(Ino, u64), u64>,
-    /// When sessions brought something last.
-    heard: HashMap<u64, Instant>,
+    /// When sessions tried to bring something last, and when that was taken.
+    heard: HashMap<u64, (Instant, Instant)>,
 }
 
 /// What a host has kept of a file.
@@ -57,6 +61,18 @@ struct Kept {
     late: bool,
     /// Held by who writes what has come: the place of the next, behind all once all has come. What comes again, as its answer was lost, is not written again.
     turn: Arc<Mutex<u64>>,
+}
+
+impl State {
+    /// A session has tried to bring something, or has brought it.
+    fn heard(&mut self, session: u64, taken: bool) {
+        let now = Instant::now();
+        let (tried, last) = self.heard.entry(session).or_insert((now, now));
+        *tried = now;
+        if taken {
+            *last = now;
+        }
+    }
 }
 
 impl Kept {
@@ -75,9 +91,12 @@ struct Coming<'r> {
 impl Drop for Coming<'_> {
     fn drop(&mut self) {
         let mut state = self.returning.state.lock();
-        if let Some(kept) = state.files.get_mut(&self.ino).and_then(|kept| kept.get_mut(&self.epoch)) {
+        let kept = state.files.get_mut(&self.ino).and_then(|kept| kept.get_mut(&self.epoch));
+        let session = kept.map(|kept| {
             kept.coming -= 1;
-        }
+            kept.session
+        });
+        session.into_iter().for_each(|session| state.heard(session, false));
     }
 }
 
@@ -113,7 +132,6 @@ impl Returning {
             return Found::Lost;
         }
         kept.coming += 1;
-        state.heard.insert(kept.session, Instant::now());
         Found::Awaited(kept.turn.clone(), Coming { returning: self, ino, epoch })
     }
 
@@ -122,19 +140,39 @@ impl Returning {
         state.files.get(&ino)?.get(&epoch)?.handle
     }
 
-    /// What sessions keep that have brought nothing for so long, and bring nothing just now, comes too late from now on; which that is.
-    fn close(&self, silent: Duration) -> Vec<(Ino, u64)> {
+    /// What sessions keep that have tried nothing, or brought nothing, for so long, and try nothing just now, comes too late from now on; which that is.
+    fn close(&self, silent: Duration, longest: Duration) -> Vec<(Ino, u64)> {
         let mut guard = self.state.lock();
         let State { files, heard, .. } = &mut *guard;
+        let busy: BTreeSet<u64> = files
+            .values()
+            .flat_map(BTreeMap::values)
+            .filter(|kept| kept.coming > 0)
+            .map(|kept| kept.session)
+            .collect();
         let mut late = Vec::new();
         for (ino, kept) in files {
             for (epoch, kept) in kept {
-                let silent = heard.get(&kept.session).is_none_or(|at| at.elapsed() >= silent);
-                kept.late |= silent && kept.coming == 0;
+                let ended = heard
+                    .get(&kept.session)
+                    .is_none_or(|(tried, taken)| tried.elapsed() >= silent || taken.elapsed() >= longest);
+                kept.late |= ended && !busy.contains(&kept.session);
                 late.extend(kept.late.then_some((*ino, *epoch)));
             }
         }
         late
+    }
+
+    /// Something of a session was taken.
+    fn taken(&self, ino: Ino, epoch: u64) {
+        let mut state = self.state.lock();
+        let session = state.files.get(&ino).and_then(|kept| kept.get(&epoch)).map(|kept| kept.session);
+        session.into_iter().for_each(|session| state.heard(session, true));
+    }
+
+    /// What of this node's own epochs is at the targets by now.
+    fn settled(&self, ino: Ino, epoch: u64) -> FsResult<()> {
+        if self.state.lock().lost.contains_key(&(ino, epoch)) { Err(FsError::Stale) } else { Ok(()) }
     }
 
     /// What comes of an epoch comes too late.
@@ -174,9 +212,13 @@ impl Returning {
 
 impl Node {
     /// Waits until all has come back that hosts have kept of a file, or is lost.
+    ///
+    /// # Errors
+    /// EIO: that takes too long, or the node stops.
     pub(super) fn wait_for_spares(&self, ino: Ino) -> FsResult<()> {
+        let begun = Instant::now();
         while self.spared.awaits(ino) {
-            if self.stops_within(Duration::ZERO) {
+            if self.stops_within(Duration::ZERO) || begun.elapsed() >= PATIENCE {
                 return Err(FsError::Io);
             }
             let mut state = self.spared.state.lock();
@@ -199,7 +241,7 @@ impl Node {
                 state.lost.insert((kept.ino, kept.epoch), kept.session);
                 continue;
             }
-            state.heard.insert(kept.session, Instant::now());
+            state.heard(kept.session, true);
             state.files.entry(kept.ino).or_default().insert(kept.epoch, Kept::of(kept.session));
         }
         let files = state.files.len();
@@ -216,7 +258,7 @@ impl Node {
     /// What does not come in time is lost.
     fn end_returning(&self) {
         while self.spared.any.load(Ordering::Acquire) && !self.stops_within(AGAIN) {
-            for (ino, epoch) in self.spared.close(GRACE) {
+            for (ino, epoch) in self.spared.close(GRACE, LONGEST) {
                 tracing::error!(
                     "inode {ino}: a host that was writing it has brought nothing for {GRACE:?}; what it wrote last, and did not sync, may be lost"
                 );
@@ -250,7 +292,10 @@ impl Node {
     ) -> FsResult<bool> {
         let (turn, _coming) = match self.spared.find(ino, epoch) {
             Found::Settled => return Ok(false),
-            Found::Own => return self.settle_open_spares(ino).map(|()| false),
+            Found::Own => {
+                self.settle_open_spares(ino)?;
+                return self.spared.settled(ino, epoch).map(|()| false);
+            }
             Found::Lost => return Err(FsError::Stale),
             Found::Awaited(turn, coming) => (turn, coming),
         };
@@ -263,6 +308,7 @@ impl Node {
             return Err(FsError::NoSpace);
         }
         *next = index + 1;
+        self.spared.taken(ino, epoch);
         Ok(true)
     }
 
@@ -291,7 +337,10 @@ impl Node {
     pub(crate) fn spare_returned(&self, ino: Ino, epoch: u64) -> FsResult<()> {
         let (turn, _coming) = match self.spared.find(ino, epoch) {
             Found::Settled => return Ok(()),
-            Found::Own => return self.settle_open_spares(ino),
+            Found::Own => {
+                self.settle_open_spares(ino)?;
+                return self.spared.settled(ino, epoch);
+            }
             Found::Lost => return Err(FsError::Stale),
             Found::Awaited(turn, coming) => (turn, coming),
         };
@@ -334,7 +383,7 @@ mod tests {
         {
             let mut state = returning.state.lock();
             state.files.insert(ino, BTreeMap::from([(7, Kept::of(3)), (9, Kept::of(4))]));
-            state.heard.insert(4, Instant::now());
+            [3, 4].into_iter().for_each(|session| state.heard(session, true));
         }
         returning.any.store(true, Ordering::Release);
         assert!(returning.awaits(ino) && !returning.awaits(Ino(6)));
@@ -346,11 +395,16 @@ mod tests {
         assert_eq!(returning.all_of(3), [(ino, 7)]);
         let Found::Awaited(turn, coming) = returning.find(ino, 7) else { panic!("it is awaited") };
         assert_eq!(*turn.lock(), 0);
-        assert_eq!(returning.close(GRACE), [], "both were heard of just now");
-        assert_eq!(returning.close(Duration::ZERO), [(ino, 9)], "one of the other is just coming");
+        assert_eq!(returning.close(GRACE, LONGEST), [], "both were heard of just now");
+        assert_eq!(
+            returning.close(Duration::ZERO, LONGEST),
+            [(ino, 9)],
+            "something of the other is just coming"
+        );
         drop(coming);
         returning.end(ino, 9, true);
-        assert_eq!(returning.close(Duration::ZERO), [(ino, 7)]);
+        assert_eq!(returning.close(GRACE, LONGEST), [], "it was heard of just now");
+        assert_eq!(returning.close(GRACE, Duration::ZERO), [(ino, 7)], "nothing of it was taken");
         assert!(matches!(returning.find(ino, 7), Found::Lost), "it comes too late");
         assert!(returning.awaits(ino), "until that is on record");
         returning.end(ino, 7, true);

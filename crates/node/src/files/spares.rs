@@ -52,6 +52,8 @@ struct State {
     under_way: BTreeSet<u64>,
     /// By session.
     hosts: BTreeMap<u64, Host>,
+    /// What is just written that nobody keeps.
+    plain: Vec<Range<u64>>,
     rests: Option<Moment>,
 }
 
@@ -88,7 +90,8 @@ enum Entered {
 
 impl State {
     fn enter(&mut self, by: &Keeper, range: &Range<u64>) -> Entered {
-        if self.meets(range, Some(by.session)) {
+        // Else what is kept might be returned over what came to lie over it.
+        if self.meets(range, Some(by.session)) || self.plain.iter().any(|other| overlap(other, range)) {
             return Entered::Meets;
         }
         let Some(host) = self.hosts.get_mut(&by.session) else { return Entered::Unknown };
@@ -105,9 +108,26 @@ impl State {
 
     /// Whether a host but this one keeps something of a range.
     fn meets(&self, range: &Range<u64>, but: Option<u64>) -> bool {
-        let in_it = |kept: &Range<u64>| kept.start < range.end && range.start < kept.end;
         let others = self.hosts.iter().filter(|(session, _)| Some(**session) != but);
-        others.flat_map(|(_, host)| host.kept.values()).any(in_it)
+        others.flat_map(|(_, host)| host.kept.values()).any(|kept| overlap(kept, range))
+    }
+}
+
+fn overlap(one: &Range<u64>, other: &Range<u64>) -> bool {
+    one.start < other.end && other.start < one.end
+}
+
+/// Something that nobody keeps is being written until this is dropped.
+pub(super) struct Plain<'s>(Option<(&'s Spares, Range<u64>)>);
+
+impl Drop for Plain<'_> {
+    fn drop(&mut self) {
+        if let Some((spares, range)) = &self.0 {
+            let mut state = spares.state.lock();
+            if let Some(at) = state.plain.iter().position(|other| other == range) {
+                state.plain.swap_remove(at);
+            }
+        }
     }
 }
 
@@ -222,7 +242,20 @@ impl FarFile {
         Ok(true)
     }
 
-    /// Whether somebody who writes these bytes, or cuts them off, writes over what a host keeps. The caller holds the length.
+    /// Somebody writes these bytes, and does not keep them; None: he writes over what a host keeps. The caller holds the length.
+    pub(super) fn enter_plain(&self, range: &Range<u64>) -> Option<Plain<'_>> {
+        if !self.keeps_spares() {
+            return Some(Plain(None));
+        }
+        let mut state = self.spares.state.lock();
+        if state.meets(range, None) {
+            return None;
+        }
+        state.plain.push(range.clone());
+        Some(Plain(Some((&self.spares, range.clone()))))
+    }
+
+    /// Whether somebody who cuts these bytes off cuts off what a host keeps. The caller holds the length.
     pub(super) fn meets_spares(&self, range: &Range<u64>) -> bool {
         self.keeps_spares() && self.spares.state.lock().meets(range, None)
     }
@@ -409,6 +442,9 @@ mod tests {
         assert_eq!(state.enter(&by(1, Some((7, 20))), &(31..32)), Entered::As(7, 26));
         assert_eq!(state.enter(&by(2, None), &(0..15)), Entered::As(8, 27));
         assert!(state.meets(&(30..31), Some(2)) && !state.meets(&(30..31), Some(1)));
+        state.plain.push(50..60);
+        assert_eq!(state.enter(&by(1, None), &(40..51)), Entered::Meets, "it may come to lie below that");
+        assert_eq!(state.enter(&by(1, None), &(40..50)), Entered::As(7, 42));
     }
 
     #[test]
