@@ -14,7 +14,8 @@ use crate::Node;
 use crate::clock::Moment;
 use crate::error::fs_error;
 use parking_lot::Mutex;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+use std::collections::btree_map::{BTreeMap, Entry};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -233,10 +234,10 @@ impl FarFile {
         if !can || state.rests.is_some_and(|until| Moment::now() < until) {
             return Ok(state.hosts.contains_key(&session));
         }
-        if !state.hosts.contains_key(&session) {
+        if let Entry::Vacant(host) = state.hosts.entry(session) {
             let epoch = node.spared.epochs.next();
             node.catalog.keep_spare(self.ino, epoch, session).map_err(|e| fs_error("write", &e))?;
-            state.hosts.insert(session, Host { epoch, kept: BTreeMap::new(), by: BTreeSet::new() });
+            host.insert(Host { epoch, kept: BTreeMap::new(), by: BTreeSet::new() });
             self.spares.live.store(true, Ordering::Release);
         }
         Ok(true)
