@@ -235,10 +235,10 @@ impl Machines {
         self.0.lock().forget();
     }
 
-    /// The same if that is so when nobody notes anything.
+    /// The same if that is so when nobody notes anything, and nothing has been found lost.
     pub fn forget_if(&self, so: impl FnOnce() -> bool) -> bool {
         let mut known = self.0.lock();
-        let so = so();
+        let so = so() && known.lost.is_empty() && !known.adrift;
         if so {
             known.forget();
         }

@@ -107,8 +107,14 @@ struct Served {
     life: Mutex<Option<Life>>,
     /// Of the rest the node tells which machines have it: what is known of the file, for whoever tells the next node ([`super::told::Told`]).
     length: Arc<Length<()>>,
-    /// In which lives of the file that was told.
-    told_in: Mutex<Vec<Life>>,
+    told_in: Mutex<ToldIn>,
+}
+
+/// In which lives of the file that was told.
+#[derive(Debug, Default)]
+struct ToldIn {
+    lives: Vec<Life>,
+    last: Option<Life>,
 }
 
 impl Served {
@@ -131,10 +137,14 @@ impl Served {
     }
 
     fn note_told(&self, life: Life, machines: &[u64]) {
-        self.length.served((), machines);
         let mut told_in = self.told_in.lock();
-        if !told_in.contains(&life) {
-            told_in.push(life);
+        if told_in.last.replace(life).is_some_and(|last| last != life) {
+            // What the node before has told counts as well.
+            self.length.machines.another();
+        }
+        self.length.served((), machines);
+        if !told_in.lives.contains(&life) {
+            told_in.lives.push(life);
         }
     }
 }
@@ -218,9 +228,9 @@ impl Held {
     pub(super) fn was_told_elsewhere(&self) -> bool {
         let life = self.life();
         let mut told_in = self.served.told_in.lock();
-        let before = told_in.len();
-        told_in.retain(|one| *one == life);
-        told_in.len() < before
+        let before = told_in.lives.len();
+        told_in.lives.retain(|one| *one == life);
+        told_in.lives.len() < before
     }
 
     /// Whether something that is written may be written once more, by a node that was started anew.
@@ -498,5 +508,21 @@ impl Lanes {
         };
         lane.files.fetch_add(1, Ordering::Relaxed);
         lane
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_node_has_told_is_not_forgotten_for_what_the_next_one_tells() {
+        let served = Served::new(None, &Arc::default());
+        let known = || served.length.machines.known();
+        served.note_told(Life::Session(1), &[10, 20]);
+        served.note_told(Life::Session(1), &[10, 30]);
+        assert_eq!(known(), [10, 30], "a column was moved");
+        served.note_told(Life::Session(2), &[11, 30]);
+        assert_eq!(known(), [10, 30, 11], "whoever compares finds that a machine was started anew");
     }
 }

@@ -296,6 +296,8 @@ impl FarFile {
             true => end,
             false => end.min(self.length().map_err(|e| self.failed("asking for the length of", &e))?),
         };
+        // Twice: who syncs meanwhile neither forgets what is heard, nor takes it for synced.
+        self.changes.fetch_add(1, Ordering::AcqRel);
         self.machines.note(&self.striped());
         if !self.machines.heard(machines) {
             self.doubt();

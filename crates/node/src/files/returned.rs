@@ -153,11 +153,12 @@ impl Returning {
         let mut late = Vec::new();
         for (ino, kept) in files {
             for (epoch, kept) in kept {
-                let ended = heard
-                    .get(&kept.session)
-                    .is_none_or(|(tried, taken)| tried.elapsed() >= silent || taken.elapsed() >= longest);
-                kept.late |= ended && !busy.contains(&kept.session);
-                late.extend(kept.late.then_some((*ino, *epoch)));
+                let (tried, taken) = heard.get(&kept.session).copied().unzip();
+                let is_silent = tried.is_none_or(|at| at.elapsed() >= silent);
+                let takes_long = taken.is_none_or(|at| at.elapsed() >= longest);
+                // What has begun ends; nothing more does.
+                kept.late |= takes_long || (is_silent && !busy.contains(&kept.session));
+                late.extend((kept.late && kept.coming == 0).then_some((*ino, *epoch)));
             }
         }
         late
@@ -188,8 +189,11 @@ impl Returning {
         if kept.is_empty() {
             state.files.remove(&ino);
         }
-        if let Some(ended) = ended.as_ref().filter(|_| lost) {
-            state.lost.insert((ino, epoch), ended.session);
+        match (&ended, lost) {
+            (Some(ended), true) => drop(state.lost.insert((ino, epoch), ended.session)),
+            // It goes on with the next file.
+            (Some(ended), false) => state.heard(ended.session, true),
+            (None, _) => {}
         }
         self.any.store(!state.files.is_empty(), Ordering::Release);
         self.changed.notify_all();
@@ -260,7 +264,7 @@ impl Node {
         while self.spared.any.load(Ordering::Acquire) && !self.stops_within(AGAIN) {
             for (ino, epoch) in self.spared.close(GRACE, LONGEST) {
                 tracing::error!(
-                    "inode {ino}: a host that was writing it has brought nothing for {GRACE:?}; what it wrote last, and did not sync, may be lost"
+                    "inode {ino}: a host that was writing it has brought nothing for {GRACE:?}, or nothing that was taken for {LONGEST:?}; what it wrote last, and did not sync, may be lost"
                 );
                 match self.catalog.lose_spare(ino, epoch) {
                     Ok(()) => self.returned(ino, epoch, true),

@@ -396,10 +396,11 @@ impl Node {
             true => {
                 self.catalog.forget_spares(far.ino, &kept.iter().map(|(epoch, _)| *epoch).collect::<Vec<_>>())
             }
-            false => kept.iter().try_for_each(|(epoch, session)| {
-                self.spared.lose(far.ino, *epoch, *session);
-                self.catalog.lose_spare(far.ino, *epoch)
-            }),
+            false => {
+                // All of them, whatever can be recorded of that: whoever brings one is told.
+                kept.iter().for_each(|(epoch, session)| self.spared.lose(far.ino, *epoch, *session));
+                kept.iter().try_for_each(|(epoch, _)| self.catalog.lose_spare(far.ino, *epoch))
+            }
         };
         if let Err(e) = ended {
             tracing::warn!("inode {}: that nobody keeps anything of it is not recorded: {e}", far.ino);
