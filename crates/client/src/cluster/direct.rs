@@ -10,6 +10,7 @@ use super::table::{OpenFile, OpenInode};
 use crate::length::{Asked, News, Telling};
 use layout::Redundancy;
 use std::cell::Cell;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use stripe::{Authority, Columns, StripeError, Striped, layout_of};
@@ -269,7 +270,10 @@ impl Shared {
     ) -> FsResult<bool> {
         inode.length.commit(what, |by, News { end, cuts, machines }| {
             let other = other.filter(|other| other.flags.write).cloned();
-            let Some(file) = by.iter().find_map(Weak::upgrade).or(other) else { return Ok(None) };
+            // One whose locks are lost can tell nothing more; another one may come.
+            let is_of_use = |file: &Arc<OpenFile>| !file.lost.load(Ordering::Acquire);
+            let mut all = by.iter().filter_map(Weak::upgrade).chain(other);
+            let Some(file) = all.find(is_of_use) else { return Ok(None) };
             let number = self.lines.number();
             let call = |handle| {
                 Ok(FileCall::LayoutCommit { handle, end: *end, machines: machines.clone(), cuts: *cuts })
