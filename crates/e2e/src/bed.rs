@@ -176,11 +176,14 @@ impl Bed {
     pub fn kill(&self) {
         let pid = Pid::from_raw(self.pid()).expect("a pid");
         kill_process(pid, Signal::KILL).unwrap();
-        self.wait_for_end();
+        self.wait_for_end(pid);
     }
 
-    /// Waits until a node that was killed is gone.
-    pub fn wait_for_end(&self) {
+    /// Waits until a node that was killed is gone, with all that it had open: its sockets are closed one after the other.
+    pub fn wait_for_end(&self, pid: Pid) {
+        let stat = format!("/proc/{}/stat", pid.as_raw_nonzero());
+        let ended = || std::fs::read_to_string(&stat).map_or(true, |stat| stat.contains(") Z "));
+        self.wait("the end of its process", ended);
         let socket = self.state().join("control.sock");
         let refused = |e: std::io::Error| e.kind() == std::io::ErrorKind::ConnectionRefused;
         let gone = || UnixStream::connect(&socket).is_err_and(refused);

@@ -82,7 +82,7 @@ impl World {
         let pid = Pid::from_raw(self.first().pid()).unwrap();
         last();
         kill_process(pid, Signal::KILL).unwrap();
-        self.first().wait_for_end();
+        self.first().wait_for_end(pid);
         start.now();
         self.first().wait("the targets", || up(self.first()).len() == 3);
     }
