@@ -56,6 +56,8 @@ struct State {
     /// What is just written that nobody keeps.
     plain: Vec<Range<u64>>,
     rests: Option<Moment>,
+    /// It failed to take epochs from the record: whether they are there is not known, so nothing is kept in them, or written beside them, before that is done.
+    unsure: bool,
 }
 
 #[derive(Debug)]
@@ -92,7 +94,10 @@ enum Entered {
 impl State {
     fn enter(&mut self, by: &Keeper, range: &Range<u64>) -> Entered {
         // Else what is kept might be returned over what came to lie over it.
-        if self.meets(range, Some(by.session)) || self.plain.iter().any(|other| overlap(other, range)) {
+        if self.unsure
+            || self.meets(range, Some(by.session))
+            || self.plain.iter().any(|other| overlap(other, range))
+        {
             return Entered::Meets;
         }
         let Some(host) = self.hosts.get_mut(&by.session) else { return Entered::Unknown };
@@ -249,7 +254,7 @@ impl FarFile {
             return Some(Plain(None));
         }
         let mut state = self.spares.state.lock();
-        if state.meets(range, None) {
+        if state.unsure || state.meets(range, None) {
             return None;
         }
         state.plain.push(range.clone());
@@ -258,7 +263,10 @@ impl FarFile {
 
     /// Whether somebody who cuts these bytes off cuts off what a host keeps. The caller holds the length.
     pub(super) fn meets_spares(&self, range: &Range<u64>) -> bool {
-        self.keeps_spares() && self.spares.state.lock().meets(range, None)
+        self.keeps_spares() && {
+            let state = self.spares.state.lock();
+            state.unsure || state.meets(range, None)
+        }
     }
 
     /// Brings all to the targets that hosts keep; nothing is kept for a while then.
@@ -297,7 +305,9 @@ impl FarFile {
         let node = self.place().node().ok_or(FsError::Io)?;
         let mut state = self.spares.state.lock();
         let epochs: Vec<u64> = state.hosts.values().map(|host| host.epoch).collect();
+        state.unsure = true;
         node.catalog.forget_spares(self.ino, &epochs).map_err(|e| fs_error("write", &e))?;
+        state.unsure = false;
         state.hosts.clear();
         self.spares.live.store(false, Ordering::Release);
         Ok(())
@@ -320,7 +330,8 @@ impl FarFile {
         match forgotten {
             Ok(()) => state.hosts.retain(|_, host| !host.by.is_empty()),
             Err(e) => {
-                tracing::warn!("inode {}: that a host keeps nothing of it is not recorded: {e}", self.ino)
+                state.unsure = true;
+                tracing::warn!("inode {}: that a host keeps nothing of it is not recorded: {e}", self.ino);
             }
         }
         self.spares.live.store(!state.hosts.is_empty(), Ordering::Release);
@@ -358,6 +369,7 @@ impl Node {
 
     /// Has rows written that are complete: whoever completed them need not wait for that, as he has a spare.
     fn write_completed(&self, far: &Arc<FarFile>) {
+        let Some(node) = self.movers.node() else { return };
         let one_more = |writing| Some(writing + 1).filter(|writing| *writing <= WRITERS);
         let writing = &far.spares.writing;
         if !far.striped().has_completed()
@@ -365,7 +377,6 @@ impl Node {
         {
             return;
         }
-        let Some(node) = self.movers.node() else { return };
         let far = far.clone();
         self.movers.run_behind(Box::new(move || {
             let written = node.while_open(far.ino, |backing| match backing.far() {
@@ -447,6 +458,8 @@ mod tests {
         state.plain.push(50..60);
         assert_eq!(state.enter(&by(1, None), &(40..51)), Entered::Meets, "it may come to lie below that");
         assert_eq!(state.enter(&by(1, None), &(40..50)), Entered::As(7, 42));
+        state.unsure = true;
+        assert_eq!(state.enter(&by(1, None), &(70..80)), Entered::Meets, "its epoch may not be on record");
     }
 
     #[test]
