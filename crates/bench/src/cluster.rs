@@ -119,11 +119,11 @@ impl Cluster {
         Ok(listed.iter().filter(|view| view["state"] == "Up").count())
     }
 
-    /// Mounts the namespace on the second node.
-    pub fn mount(&self) -> Result<PathBuf> {
-        let mount = self.dir.join("mount");
+    /// Mounts the namespace on one of the nodes.
+    pub fn mount(&self, number: usize) -> Result<PathBuf> {
+        let mount = self.dir.join(format!("mount-{}", number + 1));
         fs::create_dir(&mount)?;
-        self.tell(1, &["mount", &mount.to_string_lossy()])?;
+        self.tell(number, &["mount", &mount.to_string_lossy()])?;
         Ok(mount)
     }
 

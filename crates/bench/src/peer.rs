@@ -97,7 +97,7 @@ pub fn measure(plan: &Plan, told: &dyn Fn(&str)) -> Result<Vec<Figure>> {
     let place = place::make(&plan.dir, 12 * amounts.bytes + SPARE)?;
     let wanted = Wanted { targets: [PARTS, 0], ..Wanted::default() };
     let ours = Cluster::start(&place.path().join("ours"), &wanted)?;
-    let (mount, theirs) = (ours.mount()?, Gluster::start(&place.path().join("theirs"))?);
+    let (mount, theirs) = (ours.mount(1)?, Gluster::start(&place.path().join("theirs"))?);
     let mut figures = Vec::new();
     for shape in Shape::ALL {
         told(&format!("peer: {}, beside {version}", shape.name()));

@@ -3,6 +3,7 @@
 
 mod bed;
 mod paced;
+mod shared;
 
 use crate::place::{Scatter, timed};
 use crate::{Figure, Plan, Target};
@@ -104,7 +105,9 @@ pub fn measure(plan: &Plan, told: &dyn Fn(&str)) -> Result<Vec<Figure>> {
     }
     figures.extend(coded);
     figures.extend(mixed.into_iter().flat_map(|mixed| mixed.figures));
-    Ok(noted(figures))
+    let mut figures = noted(figures);
+    figures.extend(shared::measure(plan, told)?);
+    Ok(figures)
 }
 
 const CODED: Redundancy = Redundancy::Coded { data: 4, parity: 2 };

@@ -1,7 +1,7 @@
 //! Small writes to coded files that stay in a node's memory until they fill rows, and programs and targets that come between.
 
 use e2e::can_mount;
-use e2e::cluster::{cluster, directory};
+use e2e::cluster::{cluster, directory, words};
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
@@ -69,5 +69,40 @@ fn a_process_with_many_files_open_starts_programs() {
     });
     let ended = all.recv_timeout(Duration::from_secs(120));
     assert!(ended.is_ok(), "the mount stands still, or: {ended:?}");
+    beds[0].check();
+}
+
+/// Programs of one mount may have several writes to one file under way.
+#[test]
+fn of_writes_of_one_mount_to_the_same_bytes_one_comes_behind_the_other() {
+    const LENGTH: usize = 512 << 10;
+    const ROUNDS: usize = 60;
+    if !can_mount("writes of one mount") {
+        return;
+    }
+    let beds = cluster();
+    let dir = directory(&beds, CODED);
+    for layout in [CODED, "--stripes 3 --stripe-size 64KiB", "--copies 2"] {
+        beds[0].ok(words("layout set", &dir, layout));
+        let path = dir.join("file");
+        fs::write(&path, vec![0; LENGTH]).unwrap();
+        let open = || File::options().read(true).write(true).open(&path).unwrap();
+        let reader = open();
+        for round in 0..ROUNDS {
+            std::thread::scope(|scope| {
+                for writer in 0..3 {
+                    let file = open();
+                    let letter = (round * 3 + writer) as u8;
+                    scope.spawn(move || file.write_all_at(&[letter; LENGTH], 0).unwrap());
+                }
+            });
+            let mut found = vec![0; LENGTH];
+            reader.read_exact_at(&mut found, 0).unwrap();
+            let letters = (round * 3) as u8..(round * 3 + 3) as u8;
+            assert!(letters.contains(&found[0]), "what was written before");
+            assert!(found.iter().all(|byte| *byte == found[0]), "{layout}: bytes of two writes");
+        }
+        fs::remove_file(&path).unwrap();
+    }
     beds[0].check();
 }

@@ -55,6 +55,8 @@ pub(crate) struct Core {
     readers: Option<Arc<Readers>>,
     /// Locks are the interface's, not the kernel's.
     pub locks: bool,
+    /// Several writes to one file come at once.
+    pub parallel_writes: bool,
     want_passthrough: bool,
     /// `O_NONBLOCK` never makes a call wait less.
     nonblock_waits: bool,
@@ -78,6 +80,7 @@ impl Core {
             known: Known::default(),
             readers: options.readers(),
             locks: options.locks,
+            parallel_writes: options.parallel_writes,
             want_passthrough: options.passthrough,
             nonblock_waits: options.nonblock == NonBlock::Wait,
             passthrough: AtomicBool::new(false),

@@ -11,7 +11,7 @@ use std::ops::Range;
 pub(crate) const NOBODY: u64 = u64::MAX;
 
 impl Striped {
-    /// Writes all of `bytes` at `offset`. Of writes that overlap all copies take the same one last. When this returns, every copy that counts has them and every later read sees them; they are
+    /// Writes all of `bytes` at `offset`. Of writes that overlap one comes behind the other, in all that both write. When this returns, every copy that counts has them and every later read sees them; they are
     /// durable after [`Striped::sync`].
     ///
     /// # Errors
@@ -54,7 +54,8 @@ impl Striped {
         for (offset, bytes) in pieces.iter().filter(|(_, bytes)| !bytes.is_empty()) {
             self.reaches(end_of(*offset, bytes)?)?;
         }
-        let _turn = self.has_copies().then(|| self.turns.take(span(pieces)));
+        // Of one piece all that it lies on, as local file systems do it.
+        let _turn = (pieces.len() == 1 || self.has_copies()).then(|| self.turns.take(span(pieces)));
         self.write_plain(pieces)?;
         for (offset, bytes) in pieces {
             self.write_rest(*offset, bytes, behind)?;

@@ -22,6 +22,11 @@ const WINDOW: usize = 16 << 20;
 /// File system in memory.
 const MEMORY: &str = "/dev/shm";
 
+/// A directory for so many bytes: in memory if there is enough, else in `dir`.
+pub fn in_memory(dir: &Path, need: u64) -> Result<TempDir> {
+    place::make(Path::new(MEMORY), need).or_else(|_| place::make(dir, need))
+}
+
 /// Movers with one target each.
 pub struct Bed {
     movers: Vec<(Arc<Mover>, SocketAddr)>,
@@ -34,7 +39,7 @@ pub struct Bed {
 impl Bed {
     /// With room for `need` bytes on all targets together: in memory if there is enough, else in `dir`.
     pub fn start(dir: &Path, targets: u32, rate: Option<u32>, need: u64) -> Result<Self> {
-        let place = place::make(Path::new(MEMORY), need).or_else(|_| place::make(dir, need))?;
+        let place = in_memory(dir, need)?;
         let movers = (1..=targets).map(|number| serve(number, &place.path().join(number.to_string()), rate));
         let movers = movers.collect::<Result<_>>()?;
         Ok(Self { movers, rate, next: AtomicU64::new(1), _place: place })
