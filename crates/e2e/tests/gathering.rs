@@ -2,10 +2,12 @@
 
 use e2e::can_mount;
 use e2e::cluster::{cluster, directory, words};
+use rustix::process::Signal;
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
@@ -76,7 +78,7 @@ fn a_process_with_many_files_open_starts_programs() {
 #[test]
 fn of_writes_of_one_mount_to_the_same_bytes_one_comes_behind_the_other() {
     const LENGTH: usize = 512 << 10;
-    const ROUNDS: usize = 60;
+    const ROUNDS: usize = 60; // three letters each
     if !can_mount("writes of one mount") {
         return;
     }
@@ -92,17 +94,53 @@ fn of_writes_of_one_mount_to_the_same_bytes_one_comes_behind_the_other() {
             std::thread::scope(|scope| {
                 for writer in 0..3 {
                     let file = open();
-                    let letter = (round * 3 + writer) as u8;
+                    let letter = 1 + (round * 3 + writer) as u8;
                     scope.spawn(move || file.write_all_at(&[letter; LENGTH], 0).unwrap());
                 }
             });
             let mut found = vec![0; LENGTH];
             reader.read_exact_at(&mut found, 0).unwrap();
-            let letters = (round * 3) as u8..(round * 3 + 3) as u8;
+            let letters = (round * 3 + 1) as u8..(round * 3 + 4) as u8;
             assert!(letters.contains(&found[0]), "what was written before");
             assert!(found.iter().all(|byte| *byte == found[0]), "{layout}: bytes of two writes");
         }
         fs::remove_file(&path).unwrap();
     }
+    beds[0].check();
+}
+
+#[test]
+fn who_waits_for_a_target_holds_up_no_other_writes_of_the_file() {
+    if !can_mount("writes of one mount") {
+        return;
+    }
+    let beds = cluster();
+    let path = directory(&beds, CODED).join("file");
+    let row = 128 << 10;
+    fs::write(&path, vec![1; row]).unwrap();
+    // Not closed by who writes: that waits for targets.
+    let open = || Arc::new(File::options().read(true).write(true).open(&path).unwrap());
+    let files @ [slow, file] = &[open(), open()];
+    file.set_len(8 * row as u64).unwrap();
+    // Its log has been looked at then.
+    file.write_all_at(&[1; 10], 7).unwrap();
+    file.sync_all().unwrap();
+    let [slow, file] = [slow.clone(), file.clone()];
+    beds[2].signal(Signal::STOP);
+    std::thread::sleep(Duration::from_millis(200)); // until all its threads stand still
+    // A whole row that is new goes to all three.
+    let slow = aside(move || slow.write_all_at(&vec![2; row], row as u64));
+    let waits = slow.recv_timeout(Duration::from_millis(500));
+    assert!(waits.is_err(), "a write without a target that it needs: {waits:?}");
+    let quick = aside(move || file.write_all_at(&[3; 100], 5 * row as u64));
+    let quick = quick.recv_timeout(Duration::from_secs(3));
+    let waits = slow.try_recv().is_err();
+    beds[2].signal(Signal::CONT);
+    quick.expect("what stays in memory waits for nobody").unwrap();
+    assert!(waits, "nobody has waited");
+    slow.recv_timeout(Duration::from_secs(60)).unwrap().unwrap();
+    files.iter().for_each(|file| file.sync_all().unwrap());
+    let found = fs::read(&path).unwrap();
+    assert!(found[row..2 * row].iter().all(|byte| *byte == 2) && found[5 * row..][..100] == [3; 100]);
     beds[0].check();
 }

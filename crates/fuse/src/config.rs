@@ -31,8 +31,6 @@ pub struct MountOptions {
     /// Locks of files are asked of the interface, which then learns of each close(2) too; otherwise the kernel keeps those of this mount's
     /// programs by itself.
     pub locks: bool,
-    /// Programs may have several writes to one file under way, where the kernel does not serve it by itself: the interface puts in order what overlaps.
-    pub parallel_writes: bool,
 }
 
 impl Default for MountOptions {
@@ -47,7 +45,6 @@ impl Default for MountOptions {
             nonblock: NonBlock::Eagain,
             read_only: false,
             locks: false,
-            parallel_writes: true,
         }
     }
 }

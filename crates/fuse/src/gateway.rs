@@ -1,6 +1,7 @@
 //! The protocol's operations, each guarded and handed on: names and attributes to `ops.rs`, bytes to `io.rs`.
 
 use crate::config::MountOptions;
+use crate::few::Few;
 use crate::known::Known;
 use crate::locks::Described;
 use crate::notify::Invalidator;
@@ -44,6 +45,8 @@ pub(crate) struct Core {
     pub close_pool: Pool,
     /// Changes of files that are not wholly resident.
     pub change_pool: Pool,
+    /// Of one file.
+    pub changes: Few,
     /// Opens, and cuts to nothing, that may wait for others. None is refused.
     pub open_pool: Pool,
     /// Changes of attributes that may wait for what this host has of the file. None is refused.
@@ -55,8 +58,6 @@ pub(crate) struct Core {
     readers: Option<Arc<Readers>>,
     /// Locks are the interface's, not the kernel's.
     pub locks: bool,
-    /// Several writes to one file come at once.
-    pub parallel_writes: bool,
     want_passthrough: bool,
     /// `O_NONBLOCK` never makes a call wait less.
     nonblock_waits: bool,
@@ -74,13 +75,13 @@ impl Core {
             disk_pool: Pool::new("fuse-disk", 16, 4096),
             close_pool: Pool::new("fuse-close", 16, usize::MAX),
             change_pool: Pool::with_callers("fuse-change", 64, 512, (&here, 0)),
+            changes: Few::new(16),
             open_pool: Pool::with_callers("fuse-open", 64, usize::MAX, (&here, 1)),
             attr_pool: Pool::with_callers("fuse-attr", 64, usize::MAX, (&here, 1)),
             ttl: options.ttl,
             known: Known::default(),
             readers: options.readers(),
             locks: options.locks,
-            parallel_writes: options.parallel_writes,
             want_passthrough: options.passthrough,
             nonblock_waits: options.nonblock == NonBlock::Wait,
             passthrough: AtomicBool::new(false),

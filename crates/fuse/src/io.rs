@@ -45,13 +45,13 @@ fn api_flags(core: &Core, flags: OpenFlags) -> api::OpenFlags {
 /// How the kernel is to treat an open file. Where writes never come here there is nothing to flush; a served file
 /// bypasses the page cache, so that a signal can end a wait and the inode can become a passthrough one later. With locks of the interface's own
 /// each close is told, since it ends the locks of its process.
-fn open_flags(core: &Core, route: &Route) -> FopenFlags {
+fn open_flags(core: &Core, opened: &api::Opened, route: &Route) -> FopenFlags {
     match route {
         Route::Kernel(_) | Route::Local(_) if core.locks => FopenFlags::empty(),
         Route::Kernel(_) | Route::Local(_) => FopenFlags::FOPEN_NOFLUSH,
         // Otherwise whoever waits in a write holds up all others, and who is quick to come back has the kernel's lock for 4 ms at a time:
         // programs that write one file by turns drift far apart.
-        Route::Served if core.parallel_writes => {
+        Route::Served if opened.parallel_writes => {
             FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES
         }
         Route::Served => FopenFlags::FOPEN_DIRECT_IO,
@@ -70,7 +70,7 @@ impl Core {
         let route = self.opens.enter(ino, flags, &opened, None, |fd| {
             self.passthrough.load(Ordering::Acquire).then(|| reply.open_backing(fd))
         });
-        let (fh, how) = (FileHandle(opened.handle.0), open_flags(self, &route));
+        let (fh, how) = (FileHandle(opened.handle.0), open_flags(self, &opened, &route));
         match &route {
             Route::Kernel(id) => reply.opened_passthrough(fh, how, id),
             _ => reply.opened(fh, how),
@@ -113,7 +113,7 @@ impl Core {
             self.passthrough.load(Ordering::Acquire).then(|| reply.open_backing(fd))
         });
         let attr = file_attr(&opened.attr);
-        let (fh, how) = (FileHandle(opened.handle.0), open_flags(self, &route));
+        let (fh, how) = (FileHandle(opened.handle.0), open_flags(self, &opened, &route));
         match &route {
             Route::Kernel(id) => reply.created_passthrough(&self.ttl, &attr, GENERATION, fh, how, id),
             _ => reply.created(&self.ttl, &attr, GENERATION, fh, how),
@@ -265,13 +265,11 @@ pub(crate) fn when_changeable(
     };
     let wait = core.waits.begin();
     let done = Arc::clone(&wait);
-    let asked_by = std::thread::current().id();
+    let (asked_by, changes) = (std::thread::current().id(), core.changes.clone());
     let ready = move |result| {
         done.finish();
-        match std::thread::current().id() == asked_by {
-            true => slot.run_here(move || change(result)),
-            false => slot.run(move || change(result)),
-        }
+        let here = std::thread::current().id() == asked_by;
+        changes.run(ino, slot, here, move || change(result));
     };
     if let Some(id) = core.api.prepare_change(ino, nonblock, Box::new(ready)) {
         wait.enter(id, tid);

@@ -13,6 +13,7 @@ mod attr;
 mod config;
 mod errno;
 mod error;
+mod few;
 mod follow;
 mod gateway;
 mod io;

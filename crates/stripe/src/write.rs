@@ -11,7 +11,7 @@ use std::ops::Range;
 pub(crate) const NOBODY: u64 = u64::MAX;
 
 impl Striped {
-    /// Writes all of `bytes` at `offset`. Of writes that overlap one comes behind the other, in all that both write. When this returns, every copy that counts has them and every later read sees them; they are
+    /// Writes all of `bytes` at `offset`. Of two such writes that overlap one comes behind the other, in all that both write. When this returns, every copy that counts has them and every later read sees them; they are
     /// durable after [`Striped::sync`].
     ///
     /// # Errors
@@ -21,7 +21,8 @@ impl Striped {
         self.waiting(|| self.write_once(&[(offset, bytes)], None))
     }
 
-    /// The same of several pieces of the file, all at once: those of plain components go out one behind the other before the first is answered.
+    /// The same of several pieces of the file, all at once: those of plain components go out one behind the other before the first is answered. Only
+    /// what has copies is put in order with other writes.
     ///
     /// # Errors
     /// As [`Striped::write_at`], for all of them.
@@ -35,16 +36,16 @@ impl Striped {
     /// # Errors
     /// As [`Striped::write_at`]; what is in memory may be written later nevertheless.
     pub fn write_behind(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.hold_back(offset, bytes.len())?;
         self.write_numbered(NOBODY, offset, bytes)
     }
 
     /// The same; as long as something of it is in memory only, its number is not below [`Striped::least_gathered`]. Rows that it completes are left to
-    /// [`Striped::write_completed`], and to whoever runs ahead.
+    /// [`Striped::write_completed`], and to whoever runs ahead. Nobody waits for others here, as [`Striped::hold_back`] has it.
     ///
     /// # Errors
     /// As [`Striped::write_behind`].
     pub fn write_numbered(&self, number: u64, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.hold_back(offset, bytes.len())?;
         self.waiting(|| self.write_once(&[(offset, bytes)], Some(number)))
     }
 
@@ -54,7 +55,7 @@ impl Striped {
         for (offset, bytes) in pieces.iter().filter(|(_, bytes)| !bytes.is_empty()) {
             self.reaches(end_of(*offset, bytes)?)?;
         }
-        // Of one piece all that it lies on, as local file systems do it.
+        // One piece is written as local file systems do it.
         let _turn = (pieces.len() == 1 || self.has_copies()).then(|| self.turns.take(span(pieces)));
         self.write_plain(pieces)?;
         for (offset, bytes) in pieces {

@@ -454,7 +454,6 @@ fn far(node: &Node, nonblock: Option<NonBlock>) -> MountOptions {
         passthrough: false,
         threads: 8,
         locks: true,
-        parallel_writes: false,
         ..MountOptions::default()
     }
 }

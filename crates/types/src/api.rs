@@ -44,6 +44,8 @@ pub struct Opened {
     /// The whole file as an open descriptor of its disk object: read and write it directly (`Some`), or go through
     /// `read` and `write` (`None`: partly resident, or the disk tier is under pressure).
     pub backing: Option<Arc<OwnedFd>>,
+    /// Several writes of the file may come at once: those that overlap are put in order, and none of them waits for tape.
+    pub parallel_writes: bool,
 }
 
 /// A node to be made.

@@ -114,12 +114,12 @@ impl ClusterFiles {
                 if layout.is_some() || !matches!(call, FileCall::OpenAs { flags, .. } if flags.write) {
                     self.0.lies(&file, layout.as_deref());
                 }
-                Ok(Opened { handle, attr, backing: None })
+                Ok(Opened { handle, attr, backing: None, parallel_writes: false })
             }
             // A node that does not tell more is asked for it.
             (Reply::Opened { handle, attr, .. }, begun) => {
                 let (handle, _) = self.0.table.enter(cx, attr.ino, flags, Place { begun, handle });
-                Ok(Opened { handle, attr, backing: None })
+                Ok(Opened { handle, attr, backing: None, parallel_writes: false })
             }
             _ => Err(FsError::Io),
         }

@@ -95,7 +95,7 @@ impl Empty {
     fn opened(&self, attr: Attr) -> Opened {
         let handle = Handle(self.handles.fetch_add(1, Ordering::Relaxed));
         let backing = Some(self.shared[(attr.ino.0 % SHARED) as usize].clone());
-        Opened { handle, attr, backing }
+        Opened { handle, attr, backing, parallel_writes: false }
     }
 }
 

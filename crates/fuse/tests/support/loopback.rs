@@ -263,7 +263,7 @@ impl Loopback {
         let fd = Arc::new(fd);
         let file = File { ino: attr.ino, fd: Arc::clone(&fd), nonblock: flags.nonblock };
         self.files.lock().unwrap().insert(handle, Arc::new(file));
-        Opened { handle, attr, backing: direct.then_some(fd) }
+        Opened { handle, attr, backing: direct.then_some(fd), parallel_writes: false }
     }
 
     fn file(&self, handle: Handle) -> FsResult<Arc<File>> {

@@ -48,6 +48,8 @@ pub struct FarFile {
     pub(super) length: RwLock<()>,
     /// Changes so far, and how many of them are durable.
     pub(super) changes: AtomicU64,
+    /// Those that are not counted yet.
+    pub(super) under_way: AtomicU64,
     pub(super) synced: AtomicU64,
     pub(super) machines: Machines,
     /// How often the length was set; 0 is what nobody knows.
@@ -59,7 +61,7 @@ pub struct FarFile {
     /// What of that hosts keep.
     pub(super) spares: Spares,
     /// A change failed: some of it may be there, so the targets have to be asked before the content counts.
-    unsure: AtomicBool,
+    pub(super) unsure: AtomicBool,
     /// Machines with its logs have lost what they were sent: what is written behind that would not be found.
     torn: AtomicBool,
     /// How often it was found that something is lost: whoever syncs meanwhile is told too.
@@ -110,6 +112,7 @@ impl FarFile {
             reach: AtomicU64::new(stamp.size),
             length: RwLock::default(),
             changes: AtomicU64::new(0),
+            under_way: AtomicU64::new(0),
             synced: AtomicU64::new(0),
             machines: Machines::default(),
             // What was told of it while it was open before, or to an earlier run of the node, is another number.
@@ -368,10 +371,10 @@ impl FarFile {
             return Err(FsError::Io);
         }
         self.synced.fetch_max(changes, Ordering::AcqRel);
-        // Who changes it counts that, and notes where it is then.
-        if self.machines.forget_if(|| self.changes.load(Ordering::Acquire) == changes)
-            && self.is_written_past()
-        {
+        // Who changes it counts that, and notes where it is then; of what is not counted yet some may have come behind the sync.
+        let settled =
+            || self.under_way.load(Ordering::Acquire) == 0 && self.changes.load(Ordering::Acquire) == changes;
+        if self.machines.forget_if(settled) && self.is_written_past() {
             // Who writes past the node tells of these machines.
             self.machines.note(&place.striped);
         }
@@ -395,32 +398,6 @@ impl FarFile {
         // Who writes past the node counts on it, and would go on to.
         self.end_writing_past().is_err()
             || self.striped().leave_out(component, column, "its machine was started anew").is_err()
-    }
-
-    /// Changes something; the caller holds `length`.
-    pub(super) fn changing(
-        &self,
-        doing: &str,
-        change: impl Fn(&Place) -> stripe::Result<()>,
-    ) -> FsResult<()> {
-        self.is_whole()?;
-        self.take_back()?;
-        let place = self.place();
-        self.machines.note(&place.striped);
-        let changed = self.with_room(&place, || change(&place));
-        if changed.is_err() {
-            self.unsure.store(true, Ordering::Release);
-        }
-        let before = self.changes.fetch_add(1, Ordering::AcqRel);
-        // Behind that: a sync of what was before forgets them, and whoever has changed something is told of them.
-        self.machines.note(&place.striped);
-        if before == 0
-            && place.striped.is_coded()
-            && let Some(node) = place.node()
-        {
-            node.movers.note_unfolded(self.ino);
-        }
-        changed.map_err(|e| self.failed(doing, &e))
     }
 
     /// Something up to `end` is going to be changed, or was by somebody of whose changes only this tells.

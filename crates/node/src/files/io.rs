@@ -1,6 +1,7 @@
 //! Opening, reading, writing and closing files.
 
 use super::behind::Writer;
+use super::far::FarFile;
 use super::open::{Backing, Content, OpenFile, OpenInode, OpenState};
 use super::staging::{Outcome, Ready, Wish, read_at};
 use crate::Node;
@@ -120,7 +121,9 @@ impl Node {
         }
         let handle = self.open.add_handle(entry.clone(), flags);
         let backing = state.backing.as_ref().filter(|_| state.direct).and_then(|b| b.fd().cloned());
-        Opened { handle, attr, backing }
+        let coded = |far: &Arc<FarFile>| far.striped().is_coded();
+        let parallel_writes = flags.write && state.backing.as_ref().and_then(|b| b.far()).is_some_and(coded);
+        Opened { handle, attr, backing, parallel_writes }
     }
 
     /// The content of a file that is on disk, here or on targets; `learned` if those were asked.

@@ -4,10 +4,29 @@ use super::behind::Writer;
 use super::far::{FarFile, Place};
 use parking_lot::RwLockWriteGuard;
 use std::ops::Range;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use types::api::FsResult;
 use types::*;
+
+/// Number of what programs write whose open files end with the node: nobody asks for it.
+const HERE: u64 = u64::MAX;
+
+/// A change that is not counted yet.
+struct UnderWay<'c>(&'c AtomicU64);
+
+impl<'c> UnderWay<'c> {
+    fn begin(all: &'c AtomicU64) -> Self {
+        all.fetch_add(1, Ordering::AcqRel);
+        Self(all)
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
 
 impl FarFile {
     /// Writes all of `data`, at the end of the file with `append`.
@@ -23,7 +42,7 @@ impl FarFile {
                 drop((alone, shared));
                 self.reach(range.end)?;
             } else if let Some(_plain) = self.enter_plain(&range) {
-                self.put(range, data, (writer == Writer::Here).then_some(u64::MAX))?;
+                self.put(range, data, (writer == Writer::Here).then_some(HERE))?;
                 return Ok(data.len());
             } else {
                 drop((alone, shared));
@@ -40,11 +59,14 @@ impl FarFile {
 
     /// Writes what the file's targets reach, and nobody keeps; the caller holds the length. With a number it may stay in memory ([`stripe::Striped::write_numbered`]).
     pub(super) fn put(&self, range: Range<u64>, data: &[u8], number: Option<u64>) -> FsResult<()> {
+        // Who makes the file longer at this node's mount has its kernel's lock: only other hosts come meanwhile.
+        let waits = number != Some(HERE) || self.keeps_spares() || range.end <= self.stamp().size;
         self.going_to(range.end);
         self.changing("writing", |place| {
             let behind = number.filter(|_| !self.pending.fails());
+            let held = || if waits { place.striped.hold_back(range.start, data.len()) } else { Ok(()) };
             let written = match behind {
-                Some(number) => place.striped.write_numbered(number, range.start, data),
+                Some(number) => held().and_then(|()| place.striped.write_numbered(number, range.start, data)),
                 None => place.striped.write_at(range.start, data),
             };
             if behind.is_some()
@@ -58,6 +80,33 @@ impl FarFile {
         })?;
         self.changed(|size| size.max(range.end));
         Ok(())
+    }
+
+    /// Changes something; the caller holds `length`.
+    pub(super) fn changing(
+        &self,
+        doing: &str,
+        change: impl Fn(&Place) -> stripe::Result<()>,
+    ) -> FsResult<()> {
+        self.is_whole()?;
+        self.take_back()?;
+        let place = self.place();
+        let _under_way = UnderWay::begin(&self.under_way);
+        self.machines.note(&place.striped);
+        let changed = self.with_room(&place, || change(&place));
+        if changed.is_err() {
+            self.unsure.store(true, Ordering::Release);
+        }
+        let before = self.changes.fetch_add(1, Ordering::AcqRel);
+        // Behind that: a sync of what was before forgets them, and whoever has changed something is told of them.
+        self.machines.note(&place.striped);
+        if before == 0
+            && place.striped.is_coded()
+            && let Some(node) = place.node()
+        {
+            node.movers.note_unfolded(self.ino);
+        }
+        changed.map_err(|e| self.failed(doing, &e))
     }
 
     /// Sets the length; if it becomes shorter, behind `before`, which is called when nobody writes through the node or tells it what he has written.

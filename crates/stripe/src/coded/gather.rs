@@ -477,8 +477,12 @@ impl Striped {
         }
     }
 
-    /// Before bytes are kept that begin rows: who runs ahead of others waits for them, and writes what they complete. He holds nothing.
-    pub(crate) fn hold_back(&self, offset: u64, length: usize) -> Result<()> {
+    /// Before bytes are kept that begin rows: who runs ahead of others waits for them, and writes what they complete. He holds nothing, and
+    /// nothing that those others need.
+    ///
+    /// # Errors
+    /// As [`Striped::write_behind`].
+    pub fn hold_back(&self, offset: u64, length: usize) -> Result<()> {
         let end = offset.saturating_add(length as u64);
         for (number, coded) in self.coded.iter().enumerate() {
             let Some(coded) = coded else { continue };
