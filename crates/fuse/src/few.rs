@@ -2,7 +2,9 @@
 
 use crate::pool::Slot;
 use parking_lot::Mutex;
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use types::Ino;
 
@@ -15,6 +17,7 @@ pub(crate) struct Few {
     files: Arc<Mutex<HashMap<Ino, File>>>,
 }
 
+/// There is no queue unless as many run as may.
 #[derive(Default)]
 struct File {
     running: usize,
@@ -27,7 +30,7 @@ impl Few {
         Self { most, files: Arc::default() }
     }
 
-    /// Runs a job of a file; `here`: on this thread, if the pool says so and few others do.
+    /// Runs a job of a file; `here`: on this thread, if few others do that.
     pub(crate) fn run(&self, ino: Ino, slot: Slot, here: bool, job: impl FnOnce() + Send + 'static) {
         let mut files = self.files.lock();
         let file = files.entry(ino).or_default();
@@ -36,39 +39,77 @@ impl Few {
         }
         file.running += 1;
         drop(files);
-        let running = Running { few: self.clone(), ino };
-        let run = move || {
-            let _running = running;
-            job();
-        };
-        if here { slot.run_here(run) } else { slot.run(run) }
-    }
-
-    /// A job of a file has ended: its thread's place is the next one's.
-    fn end(&self, ino: Ino) {
-        let mut files = self.files.lock();
-        let Some(file) = files.get_mut(&ino) else { return };
-        file.running -= 1;
-        let Some((slot, job)) = file.queue.pop_front() else {
-            if file.running == 0 {
-                files.remove(&ino);
-            }
-            return;
-        };
-        drop(files);
-        self.run(ino, slot, false, job);
+        let place = Place { few: self.clone(), ino, left: false };
+        match here {
+            true => slot.run_here(move || {
+                done(job);
+                place.pass_on();
+            }),
+            false => slot.run(move || place.work(Box::new(job))),
+        }
     }
 }
 
-/// Counts down, whatever becomes of the job.
-struct Running {
+/// Runs a job. One that panics ends nothing but itself.
+fn done(job: impl FnOnce()) {
+    if catch_unwind(AssertUnwindSafe(job)).is_err() {
+        tracing::error!("a file operation panicked; it was answered with EIO");
+    }
+}
+
+/// One of the places of a file.
+struct Place {
     few: Few,
     ino: Ino,
+    left: bool,
 }
 
-impl Drop for Running {
+impl Place {
+    /// Runs a job, and then what waits, until nothing does.
+    fn work(mut self, job: Job) {
+        done(job);
+        while let Some((slot, job)) = self.next() {
+            done(job);
+            drop(slot);
+        }
+    }
+
+    /// Leaves the place to what waits.
+    fn pass_on(mut self) {
+        if let Some((slot, job)) = self.next() {
+            slot.run(move || self.work(job));
+        }
+    }
+
+    /// What has waited longest; None: the place is given up.
+    fn next(&mut self) -> Option<(Slot, Job)> {
+        let mut files = self.few.files.lock();
+        let file = files.get_mut(&self.ino)?;
+        let next = file.queue.pop_front();
+        if next.is_none() {
+            self.left = true;
+            file.running -= 1;
+            if file.running == 0 {
+                files.remove(&self.ino);
+            }
+        }
+        next
+    }
+}
+
+impl Drop for Place {
     fn drop(&mut self) {
-        self.few.end(self.ino);
+        if self.left {
+            return;
+        }
+        // There was no thread for it. What waits is left to others of the file; without any it fails, too.
+        let mut files = self.few.files.lock();
+        if let Entry::Occupied(mut file) = files.entry(self.ino) {
+            file.get_mut().running -= 1;
+            let waits = (file.get().running == 0).then(|| file.remove());
+            drop(files);
+            drop(waits);
+        }
     }
 }
 
@@ -77,28 +118,53 @@ mod tests {
     use super::*;
     use crate::pool::Pool;
     use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    const PATIENCE: Duration = Duration::from_secs(20);
 
     #[test]
-    fn one_file_leaves_threads_to_others_and_its_jobs_end_in_their_order() {
-        let (pool, few) = (Pool::new("test", 3, 100), Few::new(2));
-        let (done, told) = channel();
-        let (release, held) = channel::<()>();
-        let held = Arc::new(Mutex::new(held));
-        for n in 0..12 {
-            let (done, held) = (done.clone(), held.clone());
-            few.run(Ino(7), pool.slot().unwrap(), false, move || {
-                let _ = held.lock().recv();
-                done.send(n).unwrap();
-                assert!(n != 3, "expected");
-            });
+    fn one_file_leaves_threads_to_others_and_what_waits_is_run_in_its_order() {
+        for most in [1, 2] {
+            let (pool, few) = (Pool::new("test", 3, 100), Few::new(most));
+            let (done, told) = channel();
+            let (release, held) = channel::<()>();
+            let held = Arc::new(Mutex::new(held));
+            for n in 0..12 {
+                let (done, held) = (done.clone(), held.clone());
+                few.run(Ino(7), pool.slot().unwrap(), false, move || {
+                    let _ = held.lock().recv();
+                    done.send(n).unwrap();
+                    assert!(n != 3, "expected");
+                });
+            }
+            let other = done.clone();
+            few.run(Ino(8), pool.slot().unwrap(), false, move || other.send(100).unwrap());
+            assert_eq!(told.recv_timeout(PATIENCE), Ok(100), "another file has a thread");
+            drop(release);
+            let mut all: Vec<u32> = (0..12).map(|_| told.recv_timeout(PATIENCE).unwrap()).collect();
+            if most > 1 {
+                all.sort_unstable();
+            }
+            assert_eq!(all, (0..12).collect::<Vec<_>>(), "also behind one that panics");
+            while !few.files.lock().is_empty() {
+                std::thread::yield_now();
+            }
         }
-        let other = done.clone();
-        few.run(Ino(8), pool.slot().unwrap(), false, move || other.send(100).unwrap());
-        assert_eq!(told.recv().unwrap(), 100, "another file has a thread");
-        drop(release);
-        let mut all: Vec<u32> = (0..12).map(|_| told.recv().unwrap()).collect();
-        all.sort_unstable();
-        assert_eq!(all, (0..12).collect::<Vec<_>>(), "also behind one that panics");
+    }
+
+    #[test]
+    fn who_brings_a_job_does_not_do_those_of_others() {
+        let here = Arc::new(std::sync::atomic::AtomicUsize::new(1));
+        let (pool, few) = (Pool::with_callers("test", 1, 8, (&here, 0)), Few::new(1));
+        let (done, told) = channel();
+        let (again, slot, other) = (few.clone(), pool.slot().unwrap(), done.clone());
+        few.run(Ino(7), pool.slot().unwrap(), true, move || {
+            done.send(std::thread::current().id()).unwrap();
+            again.run(Ino(7), slot, true, move || other.send(std::thread::current().id()).unwrap());
+        });
+        let me = std::thread::current().id();
+        assert_eq!(told.recv_timeout(PATIENCE), Ok(me));
+        assert_ne!(told.recv_timeout(PATIENCE).unwrap(), me);
         while !few.files.lock().is_empty() {
             std::thread::yield_now();
         }

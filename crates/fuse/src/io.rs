@@ -4,6 +4,7 @@ use crate::attr::{file_attr, ino};
 use crate::errno::{errno, of_sys};
 use crate::gateway::{Core, cx};
 use crate::ops::{GENERATION, reply_empty};
+use crate::pool::Slot;
 use crate::table::{Made, OpenFile, Route};
 use fuser::{
     Errno, FileHandle, FopenFlags, INodeNo, OpenAccMode, OpenFlags, ReplyCreate, ReplyData, ReplyEmpty,
@@ -251,15 +252,16 @@ fn write_local(fd: &OwnedFd, offset: u64, data: &[u8], reply: ReplyWrite) {
 type WhenReady = Box<dyn FnOnce(FsResult<()>) + Send>;
 
 /// Runs `change` on the pool for changes as soon as the file can be changed without waiting for tape, or on this thread, if that is so now and the
-/// mount has threads for it; nobody's thread waits for tape meanwhile. Gives `change` back if too many changes wait already.
+/// mount has threads for it; nobody's thread waits for tape meanwhile. Gives `change` back without a slot: too many changes wait already.
 pub(crate) fn when_changeable(
     core: &Core,
     tid: u32,
     ino: Ino,
     nonblock: bool,
+    slot: Option<Slot>,
     change: impl FnOnce(FsResult<()>) + Send + 'static,
 ) -> Result<(), WhenReady> {
-    let Some(slot) = core.change_pool.slot() else {
+    let Some(slot) = slot else {
         tracing::warn!(%ino, "too many changes wait for tape; refusing one more with EAGAIN");
         return Err(Box::new(change));
     };
@@ -301,7 +303,12 @@ pub(crate) fn write(
     // The kernel syncs by itself only what goes through its page cache.
     let (lasts, data_only) =
         (!mapped && flags.0 & libc::O_DSYNC != 0, flags.0 & libc::O_SYNC != libc::O_SYNC);
-    let refused = when_changeable(core, tid, file.ino, nonblock, move |ready| {
+    // Such a file is on disk, so its writes wait for no tape, and who waits holds a thread of his own.
+    let slot = match file.parallel_writes {
+        true => Some(core.change_pool.slot_anyway()),
+        false => core.change_pool.slot(),
+    };
+    let refused = when_changeable(core, tid, file.ino, nonblock, slot, move |ready| {
         let written = ready.and_then(|()| match mapped {
             true => again.api.write_back(handle, offset, &data),
             false => again.api.write(handle, offset, &data),
@@ -329,7 +336,7 @@ pub(crate) fn fallocate(
     reply: ReplyEmpty,
 ) {
     let again = Arc::clone(core);
-    let refused = when_changeable(core, tid, ino(node), false, move |ready| {
+    let refused = when_changeable(core, tid, ino(node), false, core.change_pool.slot(), move |ready| {
         let Range { mode, offset, length } = range;
         reply_empty(ready.and_then(|()| again.api.fallocate(Handle(fh.0), mode, offset, length)), reply);
     });

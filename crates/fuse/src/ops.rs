@@ -72,10 +72,13 @@ pub(crate) fn setattr(core: &Arc<Core>, req: &Request, node: INodeNo, change: Ch
             None => change(),
         };
     }
-    let refused = crate::io::when_changeable(core, req.pid(), ino, false, move |ready| match ready {
-        Ok(()) => again.reply_attr(again.api.setattr(&cx, ino, &set), reply),
-        Err(error) => reply.error(errno(error)),
-    });
+    let refused =
+        crate::io::when_changeable(core, req.pid(), ino, false, core.change_pool.slot(), move |ready| {
+            match ready {
+                Ok(()) => again.reply_attr(again.api.setattr(&cx, ino, &set), reply),
+                Err(error) => reply.error(errno(error)),
+            }
+        });
     if let Err(job) = refused {
         job(Err(FsError::WouldBlock));
     }

@@ -39,6 +39,8 @@ pub(crate) struct OpenFile {
     pub route: Route,
     /// The backing file, where there is one.
     pub backing: Option<Arc<OwnedFd>>,
+    /// Several writes to it come at once.
+    pub parallel_writes: bool,
 }
 
 #[derive(Default)]
@@ -102,7 +104,9 @@ impl OpenTable {
             (Some(fd), None) => entry.route.insert(first_route(ino, fd, register)).clone(),
         };
         drop(inodes);
-        let file = OpenFile { ino, flags, route: route.clone(), backing: opened.backing.clone() };
+        let parallel_writes = opened.parallel_writes;
+        let backing = opened.backing.clone();
+        let file = OpenFile { ino, flags, route: route.clone(), backing, parallel_writes };
         shard(&self.handles, opened.handle.0).lock().insert(opened.handle, file);
         route
     }

@@ -245,6 +245,16 @@ impl Machines {
         so
     }
 
+    /// The same whatever has been found lost.
+    pub fn forget_all_if(&self, so: impl FnOnce() -> bool) -> bool {
+        let mut known = self.0.lock();
+        let so = so();
+        if so {
+            known.forget();
+        }
+        so
+    }
+
     /// Whether something may be lost that no column stands for, however many copies there are.
     pub fn adrift(&self) -> bool {
         self.0.lock().adrift

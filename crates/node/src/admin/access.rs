@@ -50,7 +50,7 @@ impl Node {
             FileCall::Release { handle, sync } => {
                 let synced = match (sync, session.writer()) {
                     (true, _) => self.fsync(handle, false),
-                    (false, Writer::Here) => self.flush(handle),
+                    (false, Writer::Here | Writer::Mount) => self.flush(handle),
                     // What he has written is at the targets. What others wrote is not his.
                     (false, Writer::Elsewhere) => Ok(()),
                 };

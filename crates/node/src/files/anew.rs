@@ -260,3 +260,20 @@ fn what_is_written_after_all_machines_lost_power_is_not_behind_what_they_lost() 
         }
     }
 }
+
+#[test]
+fn who_syncs_beside_a_write_that_is_under_way_forgets_no_machine_that_it_is_at() {
+    for beside in [false, true] {
+        let bed = Bed::new();
+        bed.write(0).unwrap();
+        // Another one has written at a machine, and waits for the next.
+        bed.file.under_way.fetch_add(beside.into(), Ordering::AcqRel);
+        bed.file.sync().unwrap();
+        let known = bed.file.machines.known().iter().any(|start| *start != 0);
+        assert_eq!(known, beside);
+        bed.lose_power(&bed.disks());
+        bed.file.under_way.store(0, Ordering::Release);
+        bed.write(3 * ROW).unwrap();
+        assert!(!beside || bed.file.sync() == Err(FsError::Io), "some of that write may be lost");
+    }
+}

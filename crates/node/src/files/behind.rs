@@ -25,7 +25,9 @@ const LEAST: u64 = 64 << 20;
 /// Who writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Writer {
-    /// A program whose open files end with the node.
+    /// A program at the node's mount, whose open files end with the node. Behind the end of a file its kernel has one write at a time.
+    Mount,
+    /// Another one whose open files end with the node.
     Here,
     /// A program of another host, or a service of the node: what it was answered is at the targets.
     Elsewhere,

@@ -65,7 +65,7 @@ pub struct FarFile {
     /// Machines with its logs have lost what they were sent: what is written behind that would not be found.
     torn: AtomicBool,
     /// How often it was found that something is lost: whoever syncs meanwhile is told too.
-    losses: AtomicU64,
+    pub(super) losses: AtomicU64,
     /// Until when somebody may have a right to write all copies past the node, or be telling what became of his writes.
     pub(super) written_past: Mutex<Option<Moment>>,
     /// Somebody may have one, so what the node writes ends it first. Taken behind `length`.
@@ -384,8 +384,8 @@ impl FarFile {
     /// Whether something that was written, and is not known to be durable, may be gone. Afterwards it is known which machines have all of it.
     pub(super) fn has_lost(&self) -> bool {
         let lost = self.machines.note(&self.striped());
-        if !lost.is_empty() && self.is_settled() {
-            self.machines.forget();
+        let settled = || self.under_way.load(Ordering::Acquire) == 0 && self.is_settled();
+        if !lost.is_empty() && self.machines.forget_all_if(settled) {
             self.note_machines();
             return false;
         }

@@ -223,11 +223,11 @@ impl FileApi for Node {
     }
 
     fn write(&self, handle: Handle, offset: u64, data: &[u8]) -> FsResult<usize> {
-        self.write_file(handle, offset, data, false, Writer::Here)
+        self.write_file(handle, offset, data, false, Writer::Mount)
     }
 
     fn write_back(&self, handle: Handle, offset: u64, data: &[u8]) -> FsResult<usize> {
-        self.write_file(handle, offset, data, true, Writer::Here)
+        self.write_file(handle, offset, data, true, Writer::Mount)
     }
 
     fn flush(&self, handle: Handle) -> FsResult<()> {

@@ -42,7 +42,9 @@ impl FarFile {
                 drop((alone, shared));
                 self.reach(range.end)?;
             } else if let Some(_plain) = self.enter_plain(&range) {
-                self.put(range, data, (writer == Writer::Here).then_some(HERE))?;
+                // Who makes the file longer at a mount has its kernel's lock: only those of other hosts come meanwhile.
+                let waits = writer != Writer::Mount || self.keeps_spares() || range.end <= self.stamp().size;
+                self.put(range, data, ((writer != Writer::Elsewhere).then_some(HERE), waits))?;
                 return Ok(data.len());
             } else {
                 drop((alone, shared));
@@ -57,10 +59,14 @@ impl FarFile {
         Ok(offset..end.ok_or(FsError::FileTooLarge)?)
     }
 
-    /// Writes what the file's targets reach, and nobody keeps; the caller holds the length. With a number it may stay in memory ([`stripe::Striped::write_numbered`]).
-    pub(super) fn put(&self, range: Range<u64>, data: &[u8], number: Option<u64>) -> FsResult<()> {
-        // Who makes the file longer at this node's mount has its kernel's lock: only other hosts come meanwhile.
-        let waits = number != Some(HERE) || self.keeps_spares() || range.end <= self.stamp().size;
+    /// Writes what the file's targets reach, and nobody keeps; the caller holds the length. With a number it may stay in memory ([`stripe::Striped::write_numbered`]), and who runs ahead of others waits
+    /// if that is of use ([`stripe::Striped::hold_back`]).
+    pub(super) fn put(
+        &self,
+        range: Range<u64>,
+        data: &[u8],
+        (number, waits): (Option<u64>, bool),
+    ) -> FsResult<()> {
         self.going_to(range.end);
         self.changing("writing", |place| {
             let behind = number.filter(|_| !self.pending.fails());
@@ -92,6 +98,7 @@ impl FarFile {
         self.take_back()?;
         let place = self.place();
         let _under_way = UnderWay::begin(&self.under_way);
+        let losses = self.losses.load(Ordering::Acquire);
         self.machines.note(&place.striped);
         let changed = self.with_room(&place, || change(&place));
         if changed.is_err() {
@@ -106,7 +113,9 @@ impl FarFile {
         {
             node.movers.note_unfolded(self.ino);
         }
-        changed.map_err(|e| self.failed(doing, &e))
+        changed.map_err(|e| self.failed(doing, &e))?;
+        // Some of it may have been where something was found lost meanwhile, and whoever syncs next would not hear of that any more.
+        if self.losses.load(Ordering::Acquire) == losses { Ok(()) } else { Err(FsError::Io) }
     }
 
     /// Sets the length; if it becomes shorter, behind `before`, which is called when nobody writes through the node or tells it what he has written.

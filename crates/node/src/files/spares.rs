@@ -187,7 +187,7 @@ impl FarFile {
             match entered {
                 Entered::As(epoch, number) => {
                     let under_way = UnderWay(&self.spares, number);
-                    self.put(range, data, Some(number))?;
+                    self.put(range, data, (Some(number), true))?;
                     drop(under_way);
                     return Ok(Some(Spare { epoch, number, settled: self.catch_up(number) }));
                 }

@@ -477,8 +477,8 @@ impl Striped {
         }
     }
 
-    /// Before bytes are kept that begin rows: who runs ahead of others waits for them, and writes what they complete. He holds nothing, and
-    /// nothing that those others need.
+    /// Before bytes are kept that begin rows: who runs ahead of others waits for them, and writes what they complete. He holds
+    /// nothing that keeps those others from coming.
     ///
     /// # Errors
     /// As [`Striped::write_behind`].
