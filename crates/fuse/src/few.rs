@@ -17,7 +17,6 @@ pub(crate) struct Few {
     files: Arc<Mutex<HashMap<Ino, File>>>,
 }
 
-/// There is no queue unless as many run as may.
 #[derive(Default)]
 struct File {
     running: usize,
@@ -34,19 +33,14 @@ impl Few {
     pub(crate) fn run(&self, ino: Ino, slot: Slot, here: bool, job: impl FnOnce() + Send + 'static) {
         let mut files = self.files.lock();
         let file = files.entry(ino).or_default();
-        if file.running == self.most {
+        if file.running == self.most || !file.queue.is_empty() {
             return file.queue.push_back((slot, Box::new(job)));
         }
         file.running += 1;
         drop(files);
         let place = Place { few: self.clone(), ino, left: false };
-        match here {
-            true => slot.run_here(move || {
-                done(job);
-                place.pass_on();
-            }),
-            false => slot.run(move || place.work(Box::new(job))),
-        }
+        let work = move || place.work(Box::new(job));
+        if here { slot.run_here(work) } else { slot.run(work) }
     }
 }
 
@@ -65,17 +59,9 @@ struct Place {
 }
 
 impl Place {
-    /// Runs a job, and then what waits, until nothing does.
+    /// Runs a job, and leaves the place to what waits, behind what the pool has to do for others.
     fn work(mut self, job: Job) {
         done(job);
-        while let Some((slot, job)) = self.next() {
-            done(job);
-            drop(slot);
-        }
-    }
-
-    /// Leaves the place to what waits.
-    fn pass_on(mut self) {
         if let Some((slot, job)) = self.next() {
             slot.run(move || self.work(job));
         }

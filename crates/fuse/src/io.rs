@@ -305,7 +305,7 @@ pub(crate) fn write(
         (!mapped && flags.0 & libc::O_DSYNC != 0, flags.0 & libc::O_SYNC != libc::O_SYNC);
     // Such a file is on disk, so its writes wait for no tape, and who waits holds a thread of his own.
     let slot = match file.parallel_writes {
-        true => Some(core.change_pool.slot_anyway()),
+        true => Some(core.change_pool.slot_beside()),
         false => core.change_pool.slot(),
     };
     let refused = when_changeable(core, tid, file.ino, nonblock, slot, move |ready| {

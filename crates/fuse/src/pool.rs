@@ -30,7 +30,8 @@ struct Inner {
 
 #[derive(Default)]
 struct State {
-    queue: VecDeque<Job>,
+    /// What counts among the jobs is marked.
+    queue: VecDeque<(Job, bool)>,
     /// Queued, running, or about to be queued.
     jobs: usize,
     threads: usize,
@@ -38,7 +39,11 @@ struct State {
 }
 
 /// The right to run one job; taken before anything that cannot be undone.
-pub(crate) struct Slot(Pool);
+pub(crate) struct Slot {
+    pool: Pool,
+    /// It fills the pool.
+    counts: bool,
+}
 
 impl Pool {
     /// A pool of at most `max_threads` threads that takes at most `max_jobs` jobs at a time.
@@ -63,20 +68,19 @@ impl Pool {
         let mut state = self.0.state.lock();
         (state.jobs < self.0.max_jobs).then(|| {
             state.jobs += 1;
-            Slot(self.clone())
+            Slot { pool: self.clone(), counts: true }
         })
     }
 
-    /// The same however full it is.
-    pub(crate) fn slot_anyway(&self) -> Slot {
-        self.0.state.lock().jobs += 1;
-        Slot(self.clone())
+    /// The same however full it is, and it makes it no fuller.
+    pub(crate) fn slot_beside(&self) -> Slot {
+        Slot { pool: self.clone(), counts: false }
     }
 
-    fn push(&self, job: Job) {
+    fn push(&self, job: Job, counts: bool) {
         let mut state = self.0.state.lock();
-        state.jobs += 1;
-        state.queue.push_back(job);
+        state.jobs += usize::from(counts);
+        state.queue.push_back((job, counts));
         if state.idle >= state.queue.len() {
             self.0.wake.notify_one();
         } else if state.threads < self.0.max_threads {
@@ -93,7 +97,7 @@ impl Pool {
                 Err(error) => {
                     tracing::error!(%error, "no thread for a waiting file operation; it fails");
                     let job = state.queue.pop_back();
-                    state.jobs -= 1;
+                    state.jobs -= usize::from(counts);
                     drop(state);
                     drop(job); // its reply answers EIO when dropped
                 }
@@ -104,7 +108,7 @@ impl Pool {
     fn work(&self) {
         let mut state = self.0.state.lock();
         loop {
-            if let Some(job) = state.queue.pop_front() {
+            if let Some((job, counts)) = state.queue.pop_front() {
                 drop(state);
                 if catch_unwind(AssertUnwindSafe(job)).is_err() {
                     tracing::error!(
@@ -113,7 +117,7 @@ impl Pool {
                     );
                 }
                 state = self.0.state.lock();
-                state.jobs -= 1;
+                state.jobs -= usize::from(counts);
                 continue;
             }
             state.idle += 1;
@@ -130,12 +134,12 @@ impl Pool {
 impl Slot {
     /// Runs `job` on the pool.
     pub(crate) fn run(self, job: impl FnOnce() + Send + 'static) {
-        self.0.push(Box::new(job));
+        self.pool.push(Box::new(job), self.counts);
     }
 
     /// Runs `job` on this thread if few others do that, else on the pool.
     pub(crate) fn run_here(self, job: impl FnOnce() + Send + 'static) {
-        let Inner { here, spare, .. } = &*self.0.0;
+        let Inner { here, spare, .. } = &*self.pool.0;
         let less = |left: usize| if left > *spare { left.checked_sub(1) } else { None };
         if here.fetch_update(Ordering::AcqRel, Ordering::Acquire, less).is_err() {
             return self.run(job);
@@ -156,7 +160,7 @@ impl Drop for End<'_> {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        self.0.0.state.lock().jobs -= 1;
+        self.pool.0.state.lock().jobs -= usize::from(self.counts);
     }
 }
 

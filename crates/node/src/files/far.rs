@@ -158,7 +158,7 @@ impl FarFile {
     /// It may have been.
     pub(crate) fn sources_hold(&self, sources: &Sources) -> Result<(), String> {
         let striped = self.striped();
-        if !self.machines.note(&striped).is_empty() && !self.is_settled() {
+        if !self.machines.note(&striped).is_empty() && !self.is_quiet() {
             return Err(LOST.to_owned());
         }
         let now = Sources::of(&striped).0;
@@ -226,6 +226,11 @@ impl FarFile {
     pub fn is_settled(&self) -> bool {
         !self.unsure.load(Ordering::Acquire)
             && self.synced.load(Ordering::Acquire) >= self.changes.load(Ordering::Acquire)
+    }
+
+    /// The same, and nobody is changing it.
+    fn is_quiet(&self) -> bool {
+        self.under_way.load(Ordering::Acquire) == 0 && self.is_settled()
     }
 
     /// At most `len` bytes at `offset`; fewer at the end only.
@@ -384,8 +389,7 @@ impl FarFile {
     /// Whether something that was written, and is not known to be durable, may be gone. Afterwards it is known which machines have all of it.
     pub(super) fn has_lost(&self) -> bool {
         let lost = self.machines.note(&self.striped());
-        let settled = || self.under_way.load(Ordering::Acquire) == 0 && self.is_settled();
-        if !lost.is_empty() && self.machines.forget_all_if(settled) {
+        if !lost.is_empty() && self.machines.forget_all_if(|| self.is_quiet()) {
             self.note_machines();
             return false;
         }

@@ -43,7 +43,9 @@ impl FarFile {
                 self.reach(range.end)?;
             } else if let Some(_plain) = self.enter_plain(&range) {
                 // Who makes the file longer at a mount has its kernel's lock: only those of other hosts come meanwhile.
-                let waits = writer != Writer::Mount || self.keeps_spares() || range.end <= self.stamp().size;
+                // Nobody comes while somebody appends.
+                let others = writer != Writer::Mount || self.keeps_spares() || range.end <= self.stamp().size;
+                let waits = others && !append;
                 self.put(range, data, ((writer != Writer::Elsewhere).then_some(HERE), waits))?;
                 return Ok(data.len());
             } else {
@@ -68,6 +70,7 @@ impl FarFile {
         (number, waits): (Option<u64>, bool),
     ) -> FsResult<()> {
         self.going_to(range.end);
+        let losses = self.losses.load(Ordering::Acquire);
         self.changing("writing", |place| {
             let behind = number.filter(|_| !self.pending.fails());
             let held = || if waits { place.striped.hold_back(range.start, data.len()) } else { Ok(()) };
@@ -85,7 +88,12 @@ impl FarFile {
             written
         })?;
         self.changed(|size| size.max(range.end));
-        Ok(())
+        self.nothing_lost_since(losses)
+    }
+
+    /// Some of what was just changed may have been where something was found lost meanwhile, and whoever syncs next would not hear of that any more.
+    fn nothing_lost_since(&self, losses: u64) -> FsResult<()> {
+        if self.losses.load(Ordering::Acquire) == losses { Ok(()) } else { Err(FsError::Io) }
     }
 
     /// Changes something; the caller holds `length`.
@@ -98,7 +106,6 @@ impl FarFile {
         self.take_back()?;
         let place = self.place();
         let _under_way = UnderWay::begin(&self.under_way);
-        let losses = self.losses.load(Ordering::Acquire);
         self.machines.note(&place.striped);
         let changed = self.with_room(&place, || change(&place));
         if changed.is_err() {
@@ -113,9 +120,7 @@ impl FarFile {
         {
             node.movers.note_unfolded(self.ino);
         }
-        changed.map_err(|e| self.failed(doing, &e))?;
-        // Some of it may have been where something was found lost meanwhile, and whoever syncs next would not hear of that any more.
-        if self.losses.load(Ordering::Acquire) == losses { Ok(()) } else { Err(FsError::Io) }
+        changed.map_err(|e| self.failed(doing, &e))
     }
 
     /// Sets the length; if it becomes shorter, behind `before`, which is called when nobody writes through the node or tells it what he has written.
@@ -143,13 +148,14 @@ impl FarFile {
             before()?;
         }
         self.going_to(size);
+        let losses = self.losses.load(Ordering::Acquire);
         self.changing("truncating", |place| {
             let cut = place.striped.set_length(size);
             self.copied.cut(size);
             cut
         })?;
         self.changed(|_| size);
-        Ok(())
+        self.nothing_lost_since(losses)
     }
 
     /// Whether it has targets for all that lies before `end`.
