@@ -183,25 +183,27 @@ fn write_coded(plan: &Plan) -> Result<[f64; 2]> {
     Ok(both_ways(&[file], bytes)?.map(|seconds| seconds / could))
 }
 
+/// Interleaved by segmented writes of one file, and both.
+fn compared(who: &str) -> [Figure; 3] {
+    let large = format!("segments in writes of {} MiB", LARGE >> 20);
+    let of = |what: &str, unit, target| Figure::new(format!("stripes: one file {who}, {what}"), unit, target);
+    [
+        of(&format!("interleaved {RECORD} bytes ÷ {large}"), "", Target::AtLeast(0.5)),
+        of(&large, "MB/s", Target::None),
+        of(&format!("interleaved {RECORD} bytes"), "MB/s", Target::None),
+    ]
+}
+
 /// Many writers of one file.
 struct Mixed {
     targets: u32,
     redundancy: Redundancy,
-    /// Interleaved by segmented, and both.
     figures: [Figure; 3],
 }
 
 impl Mixed {
     fn new(over: &str, targets: u32, redundancy: Redundancy) -> Self {
-        let large = format!("segments in writes of {} MiB", LARGE >> 20);
-        let of = |what: &str, unit, target| {
-            Figure::new(format!("stripes: one file {over}, {WRITERS} writers, {what}"), unit, target)
-        };
-        let figures = [
-            of(&format!("interleaved {RECORD} bytes ÷ {large}"), "", Target::AtLeast(0.5)),
-            of(&large, "MB/s", Target::None),
-            of(&format!("interleaved {RECORD} bytes"), "MB/s", Target::None),
-        ];
+        let figures = compared(&format!("{over}, {WRITERS} writers"));
         Self { targets, redundancy, figures }
     }
 

@@ -12,6 +12,7 @@ mod backup_to;
 mod check;
 mod clock;
 mod cluster;
+mod counted;
 mod devices;
 mod engine;
 mod error;

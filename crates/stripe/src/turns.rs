@@ -1,4 +1,5 @@
-//! Bytes that have copies are written in the same order to each of them: what overlaps, one after the other.
+//! Writes that overlap come one after the other, in the order in which they came: of bytes that have copies each copy takes the same one last, and
+//! of other bytes nobody finds parts of two writes of one piece.
 
 use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeMap;

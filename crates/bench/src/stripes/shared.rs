@@ -1,10 +1,10 @@
 //! Programs that write one coded file together, through the mounts of nodes.
 
 use super::bed::in_memory;
-use super::{LARGE, RECORD, SPARE, noise, together};
+use super::{LARGE, RECORD, SPARE, compared, noise, together};
 use crate::cluster::{Cluster, Wanted};
 use crate::place::timed;
-use crate::{Figure, Plan, Target};
+use crate::{Figure, Plan};
 use anyhow::{Context, Result};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -19,21 +19,12 @@ const REST: Duration = Duration::from_secs(2);
 struct Writers {
     /// The mount that each has.
     mounts: Vec<PathBuf>,
-    /// Interleaved by segmented, and both.
     figures: [Figure; 3],
 }
 
 impl Writers {
     fn new(who: &str, mounts: &[&PathBuf]) -> Self {
-        let large = format!("segments in writes of {} MiB", LARGE >> 20);
-        let of = |what: &str, unit, target| {
-            Figure::new(format!("stripes: one file 4+2 coded, {who}, {what}"), unit, target)
-        };
-        let figures = [
-            of(&format!("interleaved {RECORD} bytes ÷ {large}"), "", Target::AtLeast(0.5)),
-            of(&large, "MB/s", Target::None),
-            of(&format!("interleaved {RECORD} bytes"), "MB/s", Target::None),
-        ];
+        let figures = compared(&format!("4+2 coded, {who}"));
         Self { mounts: mounts.iter().map(|mount| (*mount).clone()).collect(), figures }
     }
 

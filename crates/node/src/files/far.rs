@@ -14,7 +14,7 @@ use layout::Redundancy;
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use stripe::{Machines, StripeError, Striped};
 use types::api::FsResult;
 use types::*;
@@ -49,7 +49,7 @@ pub struct FarFile {
     /// Changes so far, and how many of them are durable.
     pub(super) changes: AtomicU64,
     /// Those that are not counted yet.
-    pub(super) under_way: AtomicU64,
+    pub(super) under_way: AtomicUsize,
     pub(super) synced: AtomicU64,
     pub(super) machines: Machines,
     /// How often the length was set; 0 is what nobody knows.
@@ -112,7 +112,7 @@ impl FarFile {
             reach: AtomicU64::new(stamp.size),
             length: RwLock::default(),
             changes: AtomicU64::new(0),
-            under_way: AtomicU64::new(0),
+            under_way: AtomicUsize::new(0),
             synced: AtomicU64::new(0),
             machines: Machines::default(),
             // What was told of it while it was open before, or to an earlier run of the node, is another number.

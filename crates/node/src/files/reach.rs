@@ -2,31 +2,16 @@
 
 use super::behind::Writer;
 use super::far::{FarFile, Place};
+use crate::counted::Counted;
 use parking_lot::RwLockWriteGuard;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use types::api::FsResult;
 use types::*;
 
 /// Number of what programs write whose open files end with the node: nobody asks for it.
 const HERE: u64 = u64::MAX;
-
-/// A change that is not counted yet.
-struct UnderWay<'c>(&'c AtomicU64);
-
-impl<'c> UnderWay<'c> {
-    fn begin(all: &'c AtomicU64) -> Self {
-        all.fetch_add(1, Ordering::AcqRel);
-        Self(all)
-    }
-}
-
-impl Drop for UnderWay<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
-    }
-}
 
 impl FarFile {
     /// Writes all of `data`, at the end of the file with `append`.
@@ -42,8 +27,8 @@ impl FarFile {
                 drop((alone, shared));
                 self.reach(range.end)?;
             } else if let Some(_plain) = self.enter_plain(&range) {
-                // Who makes the file longer at a mount has its kernel's lock: only those of other hosts come meanwhile.
-                // Nobody comes while somebody appends.
+                // Who makes the file longer at a mount has its kernel's lock: only those of other hosts come meanwhile. Nobody comes while
+                // somebody appends.
                 let others = writer != Writer::Mount || self.keeps_spares() || range.end <= self.stamp().size;
                 let waits = others && !append;
                 self.put(range, data, ((writer != Writer::Elsewhere).then_some(HERE), waits))?;
@@ -105,7 +90,7 @@ impl FarFile {
         self.is_whole()?;
         self.take_back()?;
         let place = self.place();
-        let _under_way = UnderWay::begin(&self.under_way);
+        let _under_way = Counted::begin(&self.under_way);
         self.machines.note(&place.striped);
         let changed = self.with_room(&place, || change(&place));
         if changed.is_err() {

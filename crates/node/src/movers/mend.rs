@@ -9,6 +9,7 @@ use super::pace::Pace;
 use super::requested::Stop;
 use crate::Node;
 use crate::clock::Moment;
+use crate::counted::Counted;
 use crate::error::fs_error;
 use crate::files::{Content, FarFile};
 use catalog::Far;
@@ -133,22 +134,6 @@ pub(super) struct Whose<'c> {
     pub claim: Option<&'c Claim<'c>>,
     /// For which request; none: he rebuilds what was lost, and nobody else begins while he waits.
     pub request: Option<RequestId>,
-}
-
-/// Somebody who rebuilds waits until this is dropped.
-struct First<'m>(&'m AtomicUsize);
-
-impl<'m> First<'m> {
-    fn begin(first: &'m AtomicUsize) -> Self {
-        first.fetch_add(1, Ordering::AcqRel);
-        Self(first)
-    }
-}
-
-impl Drop for First<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
-    }
 }
 
 /// The start of the machine that a column is written to: what was written there before another one, and not synced, may be lost.
@@ -409,7 +394,7 @@ impl Node {
                 Err(time) => wait = time.min(LOOK),
             }
             if whose.request.is_none() {
-                waits.get_or_insert_with(|| First::begin(&mending.first));
+                waits.get_or_insert_with(|| Counted::begin(&mending.first));
             }
         }
     }

@@ -478,7 +478,7 @@ impl Striped {
     }
 
     /// Before bytes are kept that begin rows: who runs ahead of others waits for them, and writes what they complete. He holds
-    /// nothing that keeps those others from coming.
+    /// nothing alone that those others need.
     ///
     /// # Errors
     /// As [`Striped::write_behind`].
