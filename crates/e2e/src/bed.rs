@@ -181,9 +181,12 @@ impl Bed {
 
     /// Waits until a node that was killed is gone, with all that it had open: its sockets are closed one after the other.
     pub fn wait_for_end(&self, pid: Pid) {
-        let stat = format!("/proc/{}/stat", pid.as_raw_nonzero());
-        let ended = || std::fs::read_to_string(&stat).map_or(true, |stat| stat.contains(") Z "));
-        self.wait("the end of its process", ended);
+        let process = format!("/proc/{}", pid.as_raw_nonzero());
+        let zombie =
+            || std::fs::read_to_string(format!("{process}/stat")).map_or(true, |stat| stat.contains(") Z "));
+        // The first thread may have ended while another one still has all that is open.
+        let alone = || std::fs::read_dir(format!("{process}/task")).map_or(true, |tasks| tasks.count() <= 1);
+        self.wait("the end of its process", || zombie() && alone());
         let socket = self.state().join("control.sock");
         let refused = |e: std::io::Error| e.kind() == std::io::ErrorKind::ConnectionRefused;
         let gone = || UnixStream::connect(&socket).is_err_and(refused);

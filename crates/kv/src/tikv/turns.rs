@@ -4,11 +4,10 @@ use std::time::Duration;
 
 use super::address::Address;
 use super::link::{Link, Pair, millis};
-use super::owner::Mark;
 use super::{keys, owner};
 use crate::merge::Direction;
 use crate::patience::{Fault, Patience};
-use crate::{Reached, Result, Seen, SeenOwner, Taker, Turns};
+use crate::{Result, Seen, SeenOwner, Taker, Turns};
 
 /// Most nodes that take turns.
 const MOST: u32 = 1000;
