@@ -61,6 +61,9 @@ pub(crate) fn start(
     if ledger.has_taken_over() {
         crate::standby::settle_in(&ledger, engine.clone())?;
     }
+    if config.takes_turns() {
+        crate::standby::serve_in_turn(&ledger, engine.clone())?;
+    }
     let hardware = |config: &Config| Hardware::of(config, library.clone());
     let Assembled { node, events, ready } = assemble(config, (lock, fresh), engine.clone(), hardware)?;
     node.engine_moves.belongs(engine);

@@ -44,29 +44,36 @@ impl Hall {
         Self { library: Library::open(config).unwrap(), cables: Vec::new(), dir }
     }
 
-    /// What the configuration of one more host says.
-    fn config(&mut self) -> String {
+    /// One more host has cables: how a device is called there.
+    fn cable(&mut self) -> impl Fn(&str) -> String + use<> {
         let sockets = self.dir.path().join(format!("cables-{}", self.cables.len()));
         self.cables.push(serve(self.library.clone(), &sockets).unwrap());
-        let at = |name: &str| format!("\"unix:{}\"", sockets.join(name).display());
-        let drive = |n: usize| {
-            let device = at(&format!("drive{n}.sock"));
-            format!("[[libraries.drives]]\ndevice = {device}\nserial = \"{}D0{n}\"\n", Self::SERIAL)
+        move |name| format!("unix:{}", sockets.join(name).display())
+    }
+
+    /// What the configuration of one more host says that uses it; the second drive may be at a host that gives it to others.
+    fn config(&mut self, elsewhere: Option<&str>) -> String {
+        let at = self.cable();
+        let drive = |n: usize, device: &str| {
+            format!("[[libraries.drives]]\ndevice = {device:?}\nserial = \"{}D0{n}\"\n", Self::SERIAL)
         };
-        format!("[[libraries]]\nname = \"hall\"\nchanger = {}\n{}{}", at("changer.sock"), drive(0), drive(1))
+        let far = elsewhere.map(|host| format!("thermo://{host}/drive1"));
+        let drives = drive(0, &at("drive0.sock")) + &drive(1, &far.unwrap_or_else(|| at("drive1.sock")));
+        let robot = at("changer.sock");
+        format!("[tape]\ndrive_retry_s = 1\n[[libraries]]\nname = \"hall\"\nchanger = {robot:?}\n{drives}")
     }
 }
 
 /// Of one of those that take turns.
-fn config(database: &str, hall: &mut Hall) -> String {
+fn config(database: &str, hall: &mut Hall, far_drive: Option<&str>) -> String {
     format!(
         "[catalog]\nengine = {database:?}\ntake_turns_s = 5\n[cluster]\nlisten = \"{}\"\n{}",
         address(),
-        hall.config()
+        hall.config(far_drive)
     )
 }
 
-/// Two hosts that take turns, and a third one with a target and a mount.
+/// Two hosts that take turns, and a third one with a target, a drive for both, and a mount.
 struct Site {
     first: Bed,
     second: Bed,
@@ -92,7 +99,15 @@ impl Site {
         let there = server.address("turns", settings);
         let at_first = by.map_or(there.clone(), |dir| server.address_by(dir, "turns", settings));
         let mut hall = Hall::new();
-        let [first, second] = [&at_first, &there].map(|database| Bed::new(&config(database, &mut hall)));
+        let third = e2e::cluster::node();
+        let path = third.state().join("config.toml");
+        let text = fs::read_to_string(&path).unwrap();
+        let listens = text.split("\nlisten = \"").nth(1).and_then(|rest| rest.split('"').next()).unwrap();
+        let [first, second] =
+            [&at_first, &there].map(|database| Bed::new(&config(database, &mut hall, Some(listens))));
+        let drive = hall.cable()("drive1.sock");
+        let given = format!("[[devices]]\nname = \"drive1\"\ndevice = {drive:?}\nnode = [1, 2]\n");
+        fs::write(&path, text.clone() + &given).unwrap();
         first.up();
         first.ok(["cluster", "init", "--name", "first"]);
         e2e::cluster::join(&first, &second, "second");
@@ -101,7 +116,6 @@ impl Site {
             let own = &waits(&second)["nodes"][1];
             own["state"] == "Waits" && own["lacks"].is_null()
         });
-        let third = e2e::cluster::node();
         e2e::cluster::join(&first, &third, "third");
         third.ok(["down"]); // as it is started it hears where the namespace may be
         third.up_mounted();
@@ -120,6 +134,21 @@ impl Site {
             serves(found[0]) && waits_for(found[1])
         });
         found
+    }
+
+    /// The drive of the third host is in use by whoever serves, in his turn, which is later than `before`: nobody of an earlier turn gets it any more. Which turn it is.
+    fn has_the_far_drive(&self, serving: &Bed, before: u64) -> u64 {
+        let usable = |status: &Value| status == "free" || status == "idle";
+        serving.wait("the far drive", || usable(&serving.json(["drive", "ls"])[1]["status"]));
+        let number = |bed: &Bed, file: &str, key: &str| -> u64 {
+            let text = fs::read_to_string(bed.state().join(file)).unwrap();
+            let value = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(" = ")).unwrap();
+            value.parse().unwrap()
+        };
+        let turn = number(serving, "standby", "epoch");
+        assert_eq!(number(&self.third, "devices", "drive1"), turn);
+        assert!(turn > before, "turn {turn} after {before}");
+        turn
     }
 
     /// While somebody at the third host makes files, something happens; he goes on after it. What he has made is there, once.
@@ -197,8 +226,10 @@ fn one_serves_and_the_other_goes_on_when_it_is_killed_stopped_or_told_to_end() {
     assert!(shown.contains("this node serves") && shown.contains("waits"), "{shown}");
     site.while_names_are_made(|done| {
         first.wait("work", || done.0.load(Ordering::Acquire) > 3);
+        let mut turn = 0;
         for n in 0..2 {
             let [serving, _] = site.who();
+            turn = site.has_the_far_drive(serving, turn);
             // Each has the drives of the library that both reach.
             let file = format!("tc:/striped/file-{n}");
             serving.wait("its copies", || serving.run(["migrate", "--wait", &file]).status.success());
@@ -206,10 +237,12 @@ fn one_serves_and_the_other_goes_on_when_it_is_killed_stopped_or_told_to_end() {
             assert!(serving.ok(["up"]).contains("and waits for its turn"));
         }
         let [stopped, other] = site.who();
+        turn = site.has_the_far_drive(stopped, turn);
         site.through(done, "who serves stands still", || {
             stopped.signal(Signal::STOP);
             other.wait("its turn", || serves(other));
         });
+        turn = site.has_the_far_drive(other, turn);
         stopped.signal(Signal::CONT);
         stopped.wait("it to wait", || !waits(stopped).is_null());
         assert!(stopped.log().contains("the turn of this node is over"), "{}", stopped.log());
@@ -218,6 +251,8 @@ fn one_serves_and_the_other_goes_on_when_it_is_killed_stopped_or_told_to_end() {
             serving.ok(["down"]);
         });
         assert!(serving.ok(["up"]).contains("and waits for its turn"));
+        let [serving, _] = site.who();
+        site.has_the_far_drive(serving, turn);
     });
     let [serving, other] = site.who();
     // Whichever it is: it signs, and its word counts with targets.
@@ -422,8 +457,11 @@ fn a_host_that_waits_for_longer_than_its_certificate_is_good_gets_others() {
     let server = Server::start();
     let database = server.address("certificates", "&connections=6&relaxed=no");
     let mut hall = Hall::new();
-    let mut host =
-        || Bed::new(&config(&database, &mut hall).replace("[cluster]\n", "[cluster]\ncertificate_s = 12\n"));
+    let mut host = || {
+        Bed::new(
+            &config(&database, &mut hall, None).replace("[cluster]\n", "[cluster]\ncertificate_s = 12\n"),
+        )
+    };
     let (first, second) = (host(), host());
     first.up();
     first.ok(["cluster", "init", "--name", "first"]);

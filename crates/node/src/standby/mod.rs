@@ -54,6 +54,21 @@ impl Node {
     }
 }
 
+/// The epoch in which a node that takes turns serves is its turn: drives of other hosts refuse whoever had an earlier one and does not know yet
+/// that it is over. Devices know both by one number, so a turn is above every epoch that this host has served in.
+pub(crate) fn serve_in_turn(ledger: &Ledger, engine: Arc<dyn kv::Engine>) -> Result<(), Failure> {
+    let before = ledger.get().epoch;
+    let turn = || {
+        let catalog = Catalog::open(engine, crate::now())?;
+        match catalog.turn()? {
+            turn if turn > before => Ok(turn),
+            _ => catalog.turn_above(before),
+        }
+    };
+    let turn = turn().map_err(|e| refused("the turn", &e))?;
+    ledger.change(|r| r.epoch = turn)
+}
+
 /// The highest epoch that a node knows which serves.
 pub(crate) fn epoch(config: &Config) -> Result<u64, Failure> {
     Ok(Ledger::open(&config.state_dir)?.get().epoch)
@@ -75,6 +90,26 @@ pub(crate) fn serving_epoch(state: &std::path::Path) -> Result<u64, Failure> {
 mod tests {
     use super::*;
     use ledger::{Record, Role};
+
+    #[test]
+    fn a_turn_is_above_each_epoch_that_the_host_has_served_in() {
+        let dir = tempfile::tempdir().unwrap();
+        let engine = Arc::new(kv::MemoryEngine::new());
+        let catalog = Catalog::open(engine.clone(), crate::now()).unwrap();
+        let ledger = Ledger::open(dir.path()).unwrap();
+        ledger.change(|r| r.epoch = 7).unwrap();
+        serve_in_turn(&ledger, engine.clone()).unwrap();
+        assert_eq!((catalog.turn().unwrap(), serving_epoch(dir.path()).unwrap()), (8, 8));
+        // Another host had the turns between.
+        assert_eq!(catalog.turn_above(20).unwrap(), 21);
+        serve_in_turn(&ledger, engine.clone()).unwrap();
+        assert_eq!((catalog.turn().unwrap(), serving_epoch(dir.path()).unwrap()), (21, 21));
+        // A database that came back with less.
+        let older = Arc::new(kv::MemoryEngine::new());
+        let catalog = Catalog::open(older.clone(), crate::now()).unwrap();
+        serve_in_turn(&ledger, older).unwrap();
+        assert_eq!((catalog.turn().unwrap(), serving_epoch(dir.path()).unwrap()), (22, 22));
+    }
 
     #[test]
     fn a_take_over_begins_a_turn_also_when_it_is_interrupted() {
