@@ -1,4 +1,4 @@
-//! A node whose catalogue is in a TiKV cluster. `.ci/tikv` builds the cluster and a program that can use it.
+//! A node whose catalogue is in a TiKV cluster. `.ci/tikv` builds the cluster.
 #![cfg(feature = "tikv")]
 
 #[path = "../../kv/tests/tikv/cluster.rs"]
@@ -167,4 +167,50 @@ fn a_catalogue_moves_into_a_cluster_and_back() {
     set(&bed, &with_engine(&address));
     let (_, refused) = bed.fails(["up"]);
     assert!(refused.contains("the catalogue was moved to"), "{refused}");
+}
+
+/// Whichever dies or ends, the other one goes on with what was acknowledged; nobody serves beside it.
+#[test]
+fn two_nodes_over_one_cluster_take_turns() {
+    let cluster = Cluster::start(); // one that no other test stops for a while
+    // Names only: these two have no tape library and no targets in common.
+    let shared =
+        with_engine(&cluster.address("turns")).replace("migrate_after_s = 0", "migrate_after_s = 3600");
+    let shared = format!("{shared}take_turns_s = 5\n");
+    let listens = |n: u8| {
+        let [_, _, high, low] = std::process::id().to_be_bytes();
+        format!("{shared}[cluster]\nlisten = \"127.{}.{low}.{}:7430\"\n", 1 + high % 254, 230 + n)
+    };
+    let [first, second] = [1, 2].map(|n| Bed::new(&listens(n)));
+    first.up();
+    first.ok(["cluster", "init", "--name", "first"]);
+    e2e::cluster::join(&first, &second, "second");
+    assert!(second.ok(["up"]).contains("and waits for its turn"));
+    let waits = |bed: &Bed| {
+        let shown = bed.run(["--json", "cluster", "status"]).stdout;
+        let view: serde_json::Value = serde_json::from_slice(&shown).unwrap_or_default();
+        let own = view["nodes"]
+            .as_array()
+            .and_then(|nodes| nodes.iter().find(|node| node["state"] == "Waits").cloned());
+        view["waits"] == true && own.is_some_and(|own| own["lacks"].is_null())
+    };
+    let serves = |bed: &Bed| bed.run(["status"]).status.success();
+    second.wait("the keys", || waits(&second));
+    let [mut serving, mut waiting] = [&first, &second];
+    for n in 0..3 {
+        assert!(!serves(waiting));
+        put(serving, &format!("tc:/file-{n}"));
+        match n {
+            2 => drop(serving.ok(["down"])),
+            _ => serving.kill(),
+        }
+        waiting.wait("its turn", || serves(waiting));
+        let names = waiting.ok(["ls", "tc:/"]);
+        assert!((0..=n).all(|n| names.contains(&format!("file-{n}"))), "{names}");
+        assert!(serving.ok(["up"]).contains("and waits for its turn"));
+        serving.wait("the keys", || waits(serving));
+        [serving, waiting] = [waiting, serving];
+    }
+    waiting.ok(["down"]);
+    serving.ok(["down"]);
 }

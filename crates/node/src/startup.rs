@@ -51,7 +51,7 @@ pub(crate) fn start(
     let has_none = fresh && !ledger.has_taken_over();
     let seen = turn.as_ref().map(Turn::seen).unwrap_or_default();
     let engine = match turn {
-        Some(turn) => turn.begin()?,
+        Some(turn) => turn.begin(&ledger)?,
         None => crate::engine::open(&config, has_none, change_log(&config), feed)?,
     };
     let feeding = prepared
@@ -60,9 +60,6 @@ pub(crate) fn start(
         .transpose()?;
     if ledger.has_taken_over() {
         crate::standby::settle_in(&ledger, engine.clone())?;
-    }
-    if config.takes_turns() {
-        crate::standby::serve_in_turn(&ledger, engine.clone())?;
     }
     let hardware = |config: &Config| Hardware::of(config, library.clone());
     let Assembled { node, events, ready } = assemble(config, (lock, fresh), engine.clone(), hardware)?;

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::process::{Command, Stdio};
 
-const HELP: &str = "usage: cargo xtask <layers | licences | tidy | test | fuzz [TARGET] [--seconds N] [--seed N] [--merge]>
+const HELP: &str = "usage: cargo xtask <layers | licences | tidy | test [--features FEATURES] | fuzz [TARGET] [--seconds N] [--seed N] [--merge]>
   layers  dependencies between the crates of the workspace go from higher floors to lower ones
   licences  every dependency may be used under a licence that deny.toml allows, and comes from the registry
   tidy    lengths of files and functions, leftovers, files that are not compiled, links in the documentation, tests that it names as proof
@@ -79,7 +79,7 @@ fn run(words: &[&str]) -> Result<Vec<String>> {
         ["layers"] => layers::check(&root),
         ["licences"] => licences::check(&root),
         ["tidy"] => tidy::check(&root),
-        ["test"] => suite::run(&root),
+        ["test", features @ ..] if matches!(features, [] | ["--features", _]) => suite::run(&root, features),
         ["fuzz", words @ ..] => fuzz::run(&root, words),
         _ => bail!(HELP),
     }

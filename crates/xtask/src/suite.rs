@@ -79,9 +79,9 @@ struct Run {
     seconds: f64,
 }
 
-/// Builds and runs all; gives one line per failure.
-pub fn run(root: &Path) -> Result<Vec<String>> {
-    let (mut programs, thermo) = build(root)?;
+/// Builds all, with these features (as cargo is given them), and runs it; gives one line per failure.
+pub fn run(root: &Path, features: &[&str]) -> Result<Vec<String>> {
+    let (mut programs, thermo) = build(root, features)?;
     let room = Room::new();
     if let Err(why) = &room {
         println!("tests write to the directory for temporary files, which takes longer: {why:#}");
@@ -103,7 +103,7 @@ pub fn run(root: &Path) -> Result<Vec<String>> {
     };
     let (documented, ended): (_, Vec<Result<()>>) = thread::scope(|scope| {
         let worker = &worker;
-        let documented = scope.spawn(|| documented(root));
+        let documented = scope.spawn(|| documented(root, features));
         let threads: Vec<_> = ends(cores).map(|end| scope.spawn(move || worker(end))).collect();
         let ended = threads.into_iter().map(|t| t.join().unwrap_or_else(|_| Err(anyhow::anyhow!("a panic"))));
         let ended = ended.collect();
@@ -117,9 +117,10 @@ pub fn run(root: &Path) -> Result<Vec<String>> {
 }
 
 /// Runs the examples in the documentation, beside all else: rustdoc waits for one crate after the other.
-fn documented(root: &Path) -> Result<Option<String>> {
+fn documented(root: &Path, features: &[&str]) -> Result<Option<String>> {
     let run = crate::cargo(root)
         .args(["test", "--locked", "--workspace", "--doc"])
+        .args(features)
         .stderr(Stdio::inherit())
         .output()
         .context("cargo")?;
@@ -155,10 +156,11 @@ fn ends(cores: usize) -> impl Iterator<Item = End> {
 }
 
 /// All programs of tests, and the program that the end-to-end tests start.
-fn build(root: &Path) -> Result<(Vec<Program>, PathBuf)> {
+fn build(root: &Path, features: &[&str]) -> Result<(Vec<Program>, PathBuf)> {
     let options = ["test", "--locked", "--workspace", "--no-run", "--message-format=json-render-diagnostics"];
     let built = crate::cargo(root)
         .args(options)
+        .args(features)
         .stderr(Stdio::inherit())
         .output()
         .context("cargo could not be started")?;
