@@ -20,6 +20,8 @@ const PAGE: u64 = 4096;
 const SPARE: u64 = 512 << 20;
 /// Most calls of one length in a curve.
 const CALLS: u64 = 4000;
+/// How often all is read: once takes some hundredths of a second.
+const PASSES: u64 = 8;
 /// Name of the file in each place.
 const FILE: &str = "data";
 
@@ -57,15 +59,9 @@ pub fn measure(plan: &Plan, mount: MountFn<'_>, told: &dyn Fn(&str)) -> Result<(
     for round in 0..plan.rounds {
         told(&format!("library: round {} of {}", round + 1, plan.rounds));
         for (kind, figures) in figures.iter_mut().enumerate() {
-            let mut rates = vec![0.0; ways.all.len()];
-            for n in 0..ways.all.len() {
-                let turn = (n + round) % ways.all.len();
-                rates[turn] = rate(&ways.all[turn], kind, bytes, plan)?;
+            for (figure, way) in figures.iter_mut().zip(&ways.all[1..]) {
+                figure.values.push(beside(&ways.all[0], way, (kind, round), bytes, plan)?);
             }
-            figures
-                .iter_mut()
-                .zip(&rates[1..])
-                .for_each(|(figure, rate)| figure.values.push(rate / rates[0]));
         }
         for (write, curve) in curves.iter_mut().enumerate() {
             for (way, points) in ways.all.iter().zip(&mut curve.ways) {
@@ -98,6 +94,19 @@ fn figures(ways: &[Way]) -> Vec<Vec<Figure>> {
 
 const LIBRARY: &str = "library";
 
+/// Calls per second of a way in relation to plain files, just before or behind it by turns: what the machine does besides, and where its memory lies, changes
+/// from second to second.
+fn beside(plain: &Way, way: &Way, (kind, round): (usize, usize), bytes: u64, plan: &Plan) -> Result<f64> {
+    let both = if round % 2 == 0 { [plain, way] } else { [way, plain] };
+    let rates = both.map(|way| {
+        rustix::fs::sync(); // what was written before is no burden of this one
+        rate(way, kind, bytes, plan)
+    });
+    let [first, second] = rates;
+    let ratio = second? / first?;
+    Ok(if round % 2 == 0 { ratio } else { ratio.recip() })
+}
+
 /// Calls per second.
 fn rate(way: &Way, kind: usize, bytes: u64, plan: &Plan) -> Result<f64> {
     let (block, scattered, write) = match kind {
@@ -106,11 +115,15 @@ fn rate(way: &Way, kind: usize, bytes: u64, plan: &Plan) -> Result<f64> {
         2 => (PAGE, true, false),
         _ => (PAGE, true, true),
     };
-    let calls = if scattered { plan.amount(1_000, 100_000) } else { bytes / block };
+    let calls = match (scattered, write) {
+        (true, _) => plan.amount(1_000, 100_000),
+        (false, true) => bytes / block,
+        (false, false) => plan.amount(1, PASSES) * bytes / block,
+    };
     let (places, mut scatter, mut buffer) = (bytes / block, Scatter(bytes), vec![0xa5; block as usize]);
     let (seconds, ()) = timed(|| {
         for n in 0..calls {
-            let at = block * if scattered { scatter.below(places) } else { n };
+            let at = block * if scattered { scatter.below(places) } else { n % places };
             if write { (way.write)(&buffer, at)? } else { (way.read)(&mut buffer, at)? }
         }
         (way.flush)()

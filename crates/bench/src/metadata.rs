@@ -98,6 +98,11 @@ fn rates(plan: &Plan, database: Option<&str>, told: &dyn Fn(&str)) -> Result<Vec
     let mut made = figure(&format!("durable creates, {CLIENTS} clients"), target);
     let mut opened = figure(&format!("durable creates, opened and closed, {CLIENTS} clients"), Target::None);
     let mut looked = figure(&format!("stat, {CLIENTS} clients"), Target::None);
+    let mut shared = Figure::new(
+        format!("metadata: {engine}, all clients in one directory ÷ each in its own"),
+        "x",
+        Target::None,
+    );
     let mut inside = Figure::new("  without a network: the catalogue in process", "/s", Target::None);
     let place = place::make(&plan.dir, ROOM)?;
     let cluster = Cluster::start(place.path(), &Wanted { database, ..Wanted::default() })?;
@@ -108,6 +113,7 @@ fn rates(plan: &Plan, database: Option<&str>, told: &dyn Fn(&str)) -> Result<Vec
         let dir = clients[0].mkdir(&bed::cx(), Ino::ROOT, format!("round-{round}").as_bytes(), 0o755)?.ino;
         let (seconds, ()) = timed(|| every(&clients, |n, files| make(files, dir, n, each)))?;
         made.values.push((CLIENTS * each) as f64 / seconds);
+        shared.values.push(apart(&clients, round, each)? / seconds);
         let (seconds, ()) = timed(|| every(&clients, |n, files| create(files, dir, CLIENTS + n, each)))?;
         opened.values.push((CLIENTS * each) as f64 / seconds);
         let (seconds, ()) = timed(|| every(&clients, |n, files| look(files, dir, n, each)))?;
@@ -119,7 +125,18 @@ fn rates(plan: &Plan, database: Option<&str>, told: &dyn Fn(&str)) -> Result<Vec
     made.note = "one call each (mknod); each survives power loss when the node answers; node and clients share this machine".into();
     opened.note = "two calls each".into();
     let inside = (!inside.values.is_empty()).then_some(inside);
-    Ok([Some(made), Some(opened), inside, Some(looked)].into_iter().flatten().collect())
+    Ok([Some(made), Some(shared), Some(opened), inside, Some(looked)].into_iter().flatten().collect())
+}
+
+/// Seconds that as many creates take where each client makes them in a directory of its own.
+fn apart(clients: &[ClusterFiles], round: u64, each: u64) -> Result<f64> {
+    let own = |n: usize| {
+        let name = format!("round-{round}-of-{n}");
+        Ok(clients[n].mkdir(&bed::cx(), Ino::ROOT, name.as_bytes(), 0o755)?.ino)
+    };
+    let dirs = (0..clients.len()).map(own).collect::<Result<Vec<_>>>()?;
+    let (seconds, ()) = timed(|| every(clients, |n, files| make(files, dirs[n as usize], n, each)))?;
+    Ok(seconds)
 }
 
 /// Durable creates per second of as many threads without node and network.

@@ -89,6 +89,16 @@ impl Lent {
         self.served.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
+    /// Whether there is a right. Who asks will read much.
+    pub(crate) fn is_there<E: std::fmt::Display>(
+        &self,
+        ways: &Ways,
+        ask: impl FnOnce() -> Result<Option<LentLayout>, E>,
+    ) -> bool {
+        self.served.fetch_max(MUCH, Ordering::Relaxed);
+        self.right(ways, ask).is_some()
+    }
+
     /// Reads from the movers; None: the node is to read. `ask`: what the node lends.
     pub(crate) fn read<E: std::fmt::Display>(
         &self,

@@ -5,7 +5,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 /// How such programs are started, and what the library says of them.
 pub struct Preloaded(PathBuf);
@@ -91,18 +91,8 @@ impl Preloaded {
 
     /// What such a program writes to `mine` others see at once in `others`, which is the same file, and the other way round.
     pub fn sees_what_others_write(&self, mine: &Path, others: &Path) {
-        let mut command = Command::new("python3");
-        command.args(["-c", OBEDIENT]).arg(mine).stdin(Stdio::piped()).stdout(Stdio::piped());
-        self.with(&mut command);
-        let mut child = command.spawn().unwrap();
-        let (mut orders, mut answers) =
-            (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
-        let mut ask = |order: &str| {
-            writeln!(orders, "{order}").unwrap();
-            let mut line = String::new();
-            answers.read_line(&mut line).unwrap();
-            line.trim_end().to_owned()
-        };
+        let mut program = self.obeys(mine, "to = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT)");
+        let mut ask = |order: &str| program.ask(order);
         // Nobody has it open for reading and writing: of such files the kernel remembers nothing anyway.
         let to = fs::OpenOptions::new().write(true).create(true).truncate(false).open(others).unwrap();
         let here = fs::File::open(others).unwrap();
@@ -131,8 +121,18 @@ impl Preloaded {
         to.set_len(7).unwrap();
         assert_eq!(ask("os.fstat(fd).st_size, os.pread(fd, 100, 0)"), "(7, b'0000019')");
         assert!(self.said().contains("goes past the mount"), "{}", self.said());
-        drop((orders, answers));
-        assert!(child.wait().unwrap().success());
+        program.end();
+    }
+
+    /// Starts a program with a file open for reading as `fd`, which does what it is told; with more lines before that.
+    pub fn obeys(&self, file: &Path, before: &str) -> Obedient {
+        let mut command = Command::new("python3");
+        command.args(["-c", &format!("import os, sys\n{before}\n{OBEYS}")]).arg(file);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        self.with(&mut command);
+        let mut child = command.spawn().unwrap();
+        let orders = child.stdin.take().unwrap();
+        Obedient { answers: BufReader::new(child.stdout.take().unwrap()), orders, child }
     }
 
     /// A program that closes all that it finds open, or takes any number, does not get between the library and the node. Its own files have names that begin with `local`.
@@ -172,13 +172,35 @@ assert all(os.fstat(o).st_size == 0 for o in others)
 }
 
 /// A program that does a call for each line that it is given.
-const OBEDIENT: &str = "
-import os, sys
-to = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT)
+const OBEYS: &str = "
 fd = os.open(sys.argv[1], os.O_RDONLY)
 for line in sys.stdin:
     print(eval(line), flush=True)
 ";
+
+/// A program that does as it is told. Ends with this.
+pub struct Obedient {
+    child: Child,
+    orders: ChildStdin,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Obedient {
+    /// What comes of an expression.
+    pub fn ask(&mut self, order: &str) -> String {
+        writeln!(self.orders, "{order}").unwrap();
+        let mut line = String::new();
+        self.answers.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    }
+
+    /// It ends.
+    pub fn end(self) {
+        let Self { mut child, orders, answers } = self;
+        drop((orders, answers));
+        assert!(child.wait().unwrap().success());
+    }
+}
 
 /// What a command prints; it succeeds, and complains of nothing.
 pub fn run(command: &mut Command) -> String {

@@ -217,7 +217,9 @@ impl Open {
         let at = advance(fd, total as i64)?;
         // SAFETY: the caller's promise.
         let read = unsafe { self.read_from(&file, parts, at) };
-        advance(fd, read.unwrap_or(0) as i64 - total as i64);
+        if read != Some(total) {
+            advance(fd, read.unwrap_or(0) as i64 - total as i64);
+        }
         read
     }
 

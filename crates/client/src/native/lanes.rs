@@ -439,6 +439,11 @@ impl Lanes {
         held.lent.read(ways, || self.call(held, FileCall::LayoutLend), offset, len)
     }
 
+    /// Whether a file that nobody writes, of which much will be read, can be read from the movers now.
+    pub fn is_lent(&self, held: &Held) -> bool {
+        self.local() && held.lent.is_there(held.quick_ways(), || self.call(held, FileCall::LayoutLend))
+    }
+
     /// Gives a handle back; to be called once. Over another connection if its own has broken: others of the session may keep it open, and what it has locked.
     pub fn release(&self, held: &Held) -> Done<()> {
         let release = || {

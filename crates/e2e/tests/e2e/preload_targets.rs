@@ -1,12 +1,15 @@
 //! Programs with the preload library, whose files lie on targets: at the first node, and on a host whose node holds no names.
 
 use e2e::hosts::Hosts;
-use e2e::preloaded::Preloaded;
+use e2e::preloaded::{Preloaded, run};
 use e2e::{Bed, can_mount, noise};
+use rustix::process::Signal;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 fn preloaded(bed: &Bed) -> Preloaded {
     Preloaded::new(bed.path("preload.log"))
@@ -155,6 +158,67 @@ with open(sys.argv[1], '{way}', buffering=0) as f:
     assert_eq!(past("65536"), 1);
     assert_eq!(past("1000000"), 3);
     hosts.first().check();
+}
+
+/// Nobody writes it: the right to read it at its targets is lent, for some seconds at a time, and ends when somebody opens it for writing.
+#[test]
+fn who_only_reads_a_file_with_copies_or_parity_reads_it_at_its_targets() {
+    if !can_mount("programs with the preload library") {
+        return;
+    }
+    let hosts = Hosts::new("0");
+    let first = hosts.first();
+    for (name, layout) in [("copies", "--copies 2"), ("parity", "--code 2+1 --stripe-size 64KiB")] {
+        let dir = first.mount().join(name);
+        fs::create_dir(&dir).unwrap();
+        first.ok(e2e::cluster::words("layout set", &dir, layout));
+        let (path, mut bytes) = (dir.join("file"), noise(3, 6_000_000));
+        fs::write(&path, &bytes).unwrap();
+        let there = hosts.beds[1].mount().join(name).join("file");
+        for (bed, path) in [(first, &path), (&hosts.beds[1], &there)] {
+            let program = preloaded(bed);
+            program.forget();
+            let script = "import sys, hashlib; print(hashlib.sha256(open(sys.argv[1], 'rb', buffering=0).read()).hexdigest())";
+            let read = || program.with_run_as_usual(&mut python(script, path));
+            let sum = run(Command::new("sha256sum").arg(path));
+            // Whoever has written it closes it a moment later.
+            first.wait("a right", || {
+                program.forget();
+                assert_eq!(read().trim_end(), &sum[..64]);
+                program.said().contains("goes past the mount")
+            });
+            assert!(program.said().contains("6000000 bytes read"), "{}", program.said());
+        }
+        // The node at whose mount it is stands still: its bytes do not pass there.
+        let mut reader = preloaded(first).obeys(&path, "");
+        let piece = |bytes: &[u8], at: usize| format!("b'{}'", hex(&bytes[at..at + 300_000]));
+        let ask = |at: usize| format!("__import__('binascii').hexlify(os.pread(fd, 300000, {at}))");
+        assert_eq!(reader.ask(&ask(0)), piece(&bytes, 0));
+        first.signal(Signal::STOP);
+        let begun = Instant::now();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_secs(2));
+                first.signal(Signal::CONT);
+            });
+            for at in [1_000_000, 3_000_000, 5_000_000] {
+                assert_eq!(reader.ask(&ask(at)), piece(&bytes, at));
+            }
+            assert!(begun.elapsed() < Duration::from_secs(2), "it waited for the node");
+        });
+        let other = fs::OpenOptions::new().write(true).open(&there).unwrap();
+        other.write_all_at(b"written elsewhere", 3_000_000).unwrap();
+        bytes[3_000_000..3_000_017].copy_from_slice(b"written elsewhere");
+        assert_eq!(reader.ask(&ask(3_000_000)), piece(&bytes, 3_000_000));
+        drop(other);
+        assert_eq!(reader.ask(&ask(2_900_000)), piece(&bytes, 2_900_000));
+        reader.end();
+    }
+    first.check();
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// A time that was set stays, also after something was written in place.
