@@ -109,6 +109,7 @@ impl super::State {
         }
         self.sent = 0;
         self.away = None;
+        self.greeted.note(live.boot);
         self.live = Some(live);
         if self.queue.is_empty() {
             self.since = None;

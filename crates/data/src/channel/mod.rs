@@ -5,6 +5,7 @@
 //! knows by them what it has done already. Whoever waits sees nothing of it, unless the mover stays away for longer than
 //! [`Terms::patience`].
 
+mod greeted;
 mod item;
 mod keeper;
 mod send;
@@ -13,6 +14,7 @@ pub use item::{Granted, Reply, Slot, Ticket};
 
 use crate::frame::{self, Op, Request};
 use crate::{Capability, CapabilityKey, DataError, HangUp, Link, Outgoing, Result, sum};
+use greeted::Greeted;
 use item::{Held, Item, Outcome};
 use parking_lot::{Condvar, Mutex};
 use std::collections::{BTreeMap, VecDeque};
@@ -70,6 +72,7 @@ struct State {
     away: Option<Instant>,
     /// The connection, if there is one.
     live: Option<Live>,
+    greeted: Greeted,
     sequence: u64,
     slots: BTreeMap<u16, Presented>,
     closed: bool,
@@ -166,6 +169,17 @@ impl Channel {
     /// while there is no connection.
     pub fn boot(&self) -> Option<u64> {
         self.shared.state.lock().live.as_ref().map(|live| live.boot)
+    }
+
+    /// How many connections there have been.
+    pub fn connections(&self) -> u64 {
+        self.shared.state.lock().greeted.connections()
+    }
+
+    /// As [`Channel::boot`] of one of these connections, counted from 0; `None`: it was not made yet. So who asks how many there are before he submits
+    /// something learns of the first start that may have it, whatever has become of that since.
+    pub fn boot_of(&self, connection: u64) -> Option<u64> {
+        self.shared.state.lock().greeted.start(connection)
     }
 }
 
