@@ -51,16 +51,14 @@ pub(crate) fn start(
     let has_none = fresh && !ledger.has_taken_over();
     let seen = turn.as_ref().map(Turn::seen).unwrap_or_default();
     let engine = match turn {
-        Some(turn) => turn.begin(&ledger)?,
+        Some(turn) => turn.begin()?,
         None => crate::engine::open(&config, has_none, change_log(&config), feed)?,
     };
     let feeding = prepared
         .zip(engine.engine().embedded())
         .map(|(prepared, engine)| prepared.start(engine, &config))
         .transpose()?;
-    if ledger.has_taken_over() {
-        crate::standby::settle_in(&ledger, engine.clone())?;
-    }
+    crate::standby::begin(&ledger, &config, engine.clone())?;
     let hardware = |config: &Config| Hardware::of(config, library.clone());
     let Assembled { node, events, ready } = assemble(config, (lock, fresh), engine.clone(), hardware)?;
     node.engine_moves.belongs(engine);

@@ -28,6 +28,16 @@ struct Known {
     session: Option<Session>,
 }
 
+/// What becomes of a file.
+pub enum Found {
+    /// It goes past the mount.
+    Past(File),
+    /// It goes through the mount for now.
+    Later,
+    /// It stays with the mount.
+    Stays,
+}
+
 /// Real and effective user and group.
 type Who = (libc::uid_t, libc::uid_t, libc::gid_t, libc::gid_t);
 
@@ -55,15 +65,22 @@ fn node_of(fd: c_int) -> Option<Vec<u8>> {
 }
 
 impl Nodes {
-    /// Opens the file of a descriptor beside the mount; None: it stays with the mount.
-    pub fn open(&self, fd: c_int, ino: u64, flags: OpenFlags) -> Option<File> {
+    /// Opens the file of a descriptor beside the mount, of which `much` is moved at once, or little.
+    pub fn open(&self, fd: c_int, ino: u64, flags: OpenFlags, much: bool) -> Found {
+        self.look(fd, ino, flags, much).unwrap_or(Found::Stays)
+    }
+
+    fn look(&self, fd: c_int, ino: u64, flags: OpenFlags, much: bool) -> Option<Found> {
         let node = node_of(fd)?;
         let ino = Ino(ino);
         let stays =
             |why: &dyn std::fmt::Display| log::say(&format_args!("inode {ino} stays with the mount: {why}"));
         let session = self.session(&node, ino)?;
-        match session.open_direct(ino, flags) {
-            Ok(Some(file)) => Some(file),
+        match session.open_direct(ino, flags, much) {
+            Ok(Some(file)) if much || file.has_object() => Some(Found::Past(file)),
+            Ok(Some(_)) => Some(Found::Later),
+            // Where a right to read could be had it may be there later: somebody who writes it closes it, and others have asked, too.
+            Ok(None) if !flags.write => Some(Found::Later),
             Ok(None) => {
                 stays(&"its bytes are not at hand just now");
                 None

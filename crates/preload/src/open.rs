@@ -1,6 +1,7 @@
 //! An open file of the program, and how its bytes go.
 
 use crate::log;
+use crate::nodes::Found;
 use crate::table::{Table, advance};
 use client::ClientError;
 use client::native::File;
@@ -26,6 +27,8 @@ const LONGEST: usize = 0x7fff_f000;
 const WORTH: u64 = 256 << 10;
 /// Of what lies on targets only so many bytes at once count: each request is a way to a mover, and smaller writes the mount answers from memory.
 const LARGE: usize = 64 << 10;
+/// After so many more bytes is asked again whether a file with copies or parity may be read at its targets.
+const LATER: u64 = 8 << 20;
 
 /// For how long who syncs waits for a node that is started anew, as the mount of another host would, and how long between two attempts.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -44,6 +47,8 @@ pub struct Open {
     moved_large: AtomicU64,
     /// It lies on targets.
     far: AtomicBool,
+    /// Before so many were moved so nobody is asked again.
+    due: AtomicU64,
     /// Its bytes go through the mount for good.
     left: AtomicBool,
     opening: Mutex<()>,
@@ -128,6 +133,7 @@ impl Open {
             moved: AtomicU64::new(0),
             moved_large: AtomicU64::new(0),
             far: AtomicBool::new(false),
+            due: AtomicU64::new(0),
             left: AtomicBool::new(false),
             opening: Mutex::new(()),
             direct: RwLock::default(),
@@ -178,28 +184,31 @@ impl Open {
         let moved_large = add(&self.moved_large, if large { bytes } else { 0 });
         let after = AFTER.load(Ordering::Relaxed);
         let counts = if self.far.load(Ordering::Relaxed) { moved_large } else { moved };
-        if counts < after {
+        if counts < after.max(self.due.load(Ordering::Relaxed)) {
             return None;
         }
         let _one = self.opening.try_lock()?;
         if look(fd) != Some(self.what) {
             return None;
         }
-        let mapped = table.is_mapped(self.what);
-        match table.nodes.open(fd, self.what.1, self.flags).filter(|_| !mapped) {
-            Some(file) if !file.has_object() && moved_large < after => {
-                log::say(&format_args!(
-                    "inode {}: the mount is as quick until more is moved at once",
-                    self.what.1
-                ));
-                self.far.store(true, Ordering::Relaxed);
-                None
-            }
-            Some(file) => {
+        let (mapped, much) = (table.is_mapped(self.what), moved_large >= after);
+        match table.nodes.open(fd, self.what.1, self.flags, much) {
+            Found::Past(file) if !mapped => {
                 log::say(&format_args!("inode {} goes past the mount", self.what.1));
                 Some(self.direct.write().insert(Arc::new(file)).clone())
             }
-            None => {
+            Found::Later if !mapped => {
+                let why = if much {
+                    "may not be read at its targets now"
+                } else {
+                    "the mount is as quick until more is moved at once"
+                };
+                log::say(&format_args!("inode {}: {why}", self.what.1));
+                self.due.store(if much { moved_large + LATER } else { 0 }, Ordering::Relaxed);
+                self.far.store(true, Ordering::Relaxed);
+                None
+            }
+            _ => {
                 self.leave();
                 None
             }

@@ -17,6 +17,8 @@ trait Boots {
     fn boot(&self) -> Option<u64>;
     fn connections(&self) -> u64;
     fn boot_of(&self, connection: u64) -> Option<u64>;
+    /// Whether these are the same connections.
+    fn is(&self, other: &Self) -> bool;
 }
 
 impl Boots for Arc<Channel> {
@@ -30,6 +32,10 @@ impl Boots for Arc<Channel> {
 
     fn boot_of(&self, connection: u64) -> Option<u64> {
         Channel::boot_of(self, connection)
+    }
+
+    fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(self, other)
     }
 }
 
@@ -153,7 +159,9 @@ impl<C: Boots> Known<C> {
             // In this order: a connection that is made in between is the next one.
             let (next, now) = (way.connections(), way.boot());
             let (known, before) = match self.columns.remove(&place) {
-                Some(machine) if machine.target == target => (machine.known(), machine.next),
+                Some(machine) if machine.target == target => {
+                    (machine.known(), machine.next.filter(|_| machine.way.is(&way)))
+                }
                 Some(old) => {
                     self.leave(place, &old);
                     (None, None)

@@ -77,13 +77,18 @@ impl File {
         Ok(Self::new(lanes, Opened { held: own.held.beside(&opened.held), ..own }, flags))
     }
 
-    pub(super) fn open_direct(session: &Session, ino: Ino, flags: OpenFlags) -> Done<Option<Self>> {
+    pub(super) fn open_direct(
+        session: &Session,
+        ino: Ino,
+        flags: OpenFlags,
+        much: bool,
+    ) -> Done<Option<Self>> {
         let lanes = &session.0;
         // Whatever becomes of it while it is open, nothing here waits for tape.
         let flags = OpenFlags { nonblock: true, ..flags };
         let file = Self::new(lanes, lanes.open(FileCall::OpenAs { ino, flags }, false)?, flags);
         // Of copies or parity who only reads has a right for some seconds at a time; where that has ended the node reads.
-        match file.is_direct() || (!flags.write && lanes.is_lent(&file.held)) {
+        match file.is_direct() || (much && !flags.write && lanes.is_lent(&file.held)) {
             true => Ok(Some(file)),
             false => file.close().map(|()| None),
         }

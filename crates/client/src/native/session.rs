@@ -168,12 +168,12 @@ impl Session {
     }
 
     /// Opens a file by its inode if its bytes go to its object, or to movers, without passing through the node now; else None. It never waits for tape: what
-    /// would, fails with EAGAIN.
+    /// would, fails with EAGAIN. `much`: much of it is going to be moved, so that a right to read copies or parity is worth a change of the catalogue.
     ///
     /// # Errors
     /// Those of open(2).
-    pub fn open_direct(&self, ino: Ino, flags: OpenFlags) -> Done<Option<File>> {
-        File::open_direct(self, ino, flags)
+    pub fn open_direct(&self, ino: Ino, flags: OpenFlags, much: bool) -> Done<Option<File>> {
+        File::open_direct(self, ino, flags, much)
     }
 
     pub(super) fn attr(&self, path: &[u8], follow: bool) -> Done<Attr> {

@@ -166,8 +166,20 @@ fn files_on_targets_go_straight_to_a_drive_of_another_host_in_both_formats() {
     first.ok(["migrate", "--wait", "--recursive", "tc:/"]);
     let (straight, through) = hall.moved();
     let large = 2 * (3 * 21_000_001 + 9_000_000);
-    assert!(straight >= large, "{straight} of {large} bytes straight, {through} through the first node");
-    assert!(through < 2_500_000, "{through} bytes through the first node");
+    let said = || {
+        let log = first.log();
+        let lines =
+            log.lines().filter(|line| line.contains("through this node") || line.contains("go on here"));
+        lines.collect::<Vec<_>>().join("\n")
+    };
+    // A mover that does not answer in time on a busy machine: that file goes on here, once.
+    let late = || {
+        let files = said().matches("go on here").count() as u64;
+        assert!(files <= 1, "{}", said());
+        files * 2 * 21_000_001
+    };
+    assert!(straight + late() >= large, "{straight} of {large} bytes straight, {through} not: {}", said());
+    assert!(through < 2_500_000 + late(), "{through} bytes through the first node: {}", said());
     // Each copy comes back straight, too.
     for copy in ["1", "2"] {
         let (straight, through) = hall.moved();
@@ -186,8 +198,8 @@ fn files_on_targets_go_straight_to_a_drive_of_another_host_in_both_formats() {
         }
         let moved = hall.moved();
         let (straight, through) = (moved.0 - straight, moved.1 - through);
-        assert!(straight >= 72_000_003, "{straight} bytes straight, {through} through the first node");
-        assert!(through < 2_500_000, "{through} bytes through the first node");
+        assert!(straight + late() >= 72_000_003, "{straight} bytes straight, {through} not: {}", said());
+        assert!(through < 2_500_000 + late(), "{through} bytes through the first node: {}", said());
     }
     assert!(hall.library.stats(0).unwrap().loads > 0);
     first.ok(["check", "--tapes", "--deep"]);

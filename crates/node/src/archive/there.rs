@@ -22,6 +22,8 @@ use wire::{DepotFile, MAX_DIGESTS};
 
 /// So long bytes go through this node after targets did not answer at the other host, or depots there were lost again and again.
 const SHUNNED: Duration = Duration::from_secs(300);
+/// The log says of each file of so many bytes or more that it was not read there.
+const WORTH_A_LINE: u64 = 1 << 20;
 /// So long a file is read here that cannot be read there at the moment.
 const AWHILE: Duration = Duration::from_secs(5);
 
@@ -191,7 +193,17 @@ impl Far {
             return None;
         }
         let (object, size) = (origin.object, origin.stamp.size);
-        let lent = node.lend_to_depot(ino, object, size, there.depot.number()).ok()??;
+        let lent = match node.lend_to_depot(ino, object, size, there.depot.number()) {
+            Ok(Some(lent)) => lent,
+            none => {
+                if size >= WORTH_A_LINE {
+                    let why =
+                        none.err().map_or("its targets may not be read there now".into(), |e| e.to_string());
+                    tracing::info!("{}: inode {ino} is read through this node: {why}", there.name);
+                }
+                return None;
+            }
+        };
         let again = Moment::now() + lent.term() / 2;
         match there.depot.file(DepotFile { lent, whole: need.whole, parts: need.parts.clone() }) {
             Ok(()) => Some(Self { there: there.clone(), ino, object, size, again, here: None }),

@@ -1,4 +1,4 @@
-//! Who may have a device of a node and its standby: in `<state_dir>/devices` is, by name, the highest epoch that it was opened in. Each take-over raises that
+//! Who may have a device of a node and its standby, or of nodes that take turns: in `<state_dir>/devices` is, by name, the highest epoch that it was opened in. Each take-over, and each turn, raises that
 //! ([`crate::standby`]), so a node that was taken over from and does not know it yet, cut off from the other, is refused here.
 
 use crate::error::failure;
@@ -35,8 +35,8 @@ impl Epochs {
         let before = known.get(device).copied().unwrap_or(0);
         if epoch < before {
             let message = format!(
-                "another node has taken over from the one that asks (it is of epoch {epoch}, and one of epoch {before} has had device {device}); if that is wrong, \
-                 remove {} on this host",
+                "another node has taken over from the one that asks (it is of epoch {epoch}, and one of epoch {before} has had device {device}): use it from that one; if \
+                 there is none any more, remove {} on this host",
                 self.state.join(NAME).display()
             );
             return Err(failure(ErrorClass::Denied, message));

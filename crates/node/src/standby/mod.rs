@@ -54,19 +54,29 @@ impl Node {
     }
 }
 
-/// The epoch in which a node that takes turns serves is its turn: drives of other hosts refuse whoever had an earlier one and does not know yet
-/// that it is over. Devices know both by one number, so a turn is above every epoch that this host has served in.
-pub(crate) fn serve_in_turn(ledger: &Ledger, engine: Arc<dyn kv::Engine>) -> Result<(), Failure> {
-    let before = ledger.get().epoch;
+/// Before anybody uses the catalogue in a node that serves. The epoch of one that takes turns is its turn: drives of other hosts refuse whoever had an earlier
+/// one and does not know yet that it is over. Devices know turns and the epochs of a standby by one number, so a turn is above every epoch that this host
+/// has served in, and who takes turns no more, or not yet, serves in the turn that the catalogue has. Of a node and its standby take-overs alone raise the epoch:
+/// the catalogue of one that was replaced may have the higher turn.
+pub(crate) fn begin(ledger: &Ledger, config: &Config, engine: Arc<dyn kv::Engine>) -> Result<(), Failure> {
+    if ledger.has_taken_over() {
+        settle_in(ledger, engine.clone())?;
+    }
+    let before = ledger.get();
+    let pair = before.standby.is_some() || before.of.is_some();
+    let in_turn = config.takes_turns();
+    if !in_turn && (pair || !config.standby.to.is_empty() || config.standby.of.is_some()) {
+        return Ok(());
+    }
     let turn = || {
         let catalog = Catalog::open(engine, crate::now())?;
         match catalog.turn()? {
-            turn if turn > before => Ok(turn),
-            _ => catalog.turn_above(before),
+            turn if in_turn && turn <= before.epoch => catalog.turn_above(before.epoch),
+            turn => Ok(turn),
         }
     };
     let turn = turn().map_err(|e| refused("the turn", &e))?;
-    ledger.change(|r| r.epoch = turn)
+    if turn > before.epoch { ledger.change(|r| r.epoch = turn) } else { Ok(()) }
 }
 
 /// The highest epoch that a node knows which serves.
@@ -94,21 +104,40 @@ mod tests {
     #[test]
     fn a_turn_is_above_each_epoch_that_the_host_has_served_in() {
         let dir = tempfile::tempdir().unwrap();
-        let engine = Arc::new(kv::MemoryEngine::new());
-        let catalog = Catalog::open(engine.clone(), crate::now()).unwrap();
+        let mut config = Config::default();
+        config.catalog.engine = Some("postgres:///x".into());
+        config.catalog.take_turns_s = Some(5);
+        assert!(config.takes_turns());
+        let open = |engine: &Arc<kv::MemoryEngine>| Catalog::open(engine.clone(), crate::now()).unwrap();
+        let (engine, older) = (Arc::new(kv::MemoryEngine::new()), Arc::new(kv::MemoryEngine::new()));
         let ledger = Ledger::open(dir.path()).unwrap();
         ledger.change(|r| r.epoch = 7).unwrap();
-        serve_in_turn(&ledger, engine.clone()).unwrap();
-        assert_eq!((catalog.turn().unwrap(), serving_epoch(dir.path()).unwrap()), (8, 8));
+        let serves = |engine: &Arc<kv::MemoryEngine>, config: &Config| {
+            begin(&ledger, config, engine.clone()).unwrap();
+            (open(engine).turn().unwrap(), serving_epoch(dir.path()).unwrap())
+        };
+        assert_eq!(serves(&engine, &config), (8, 8));
         // Another host had the turns between.
-        assert_eq!(catalog.turn_above(20).unwrap(), 21);
-        serve_in_turn(&ledger, engine.clone()).unwrap();
-        assert_eq!((catalog.turn().unwrap(), serving_epoch(dir.path()).unwrap()), (21, 21));
+        assert_eq!(open(&engine).turn_above(20).unwrap(), 21);
+        assert_eq!(serves(&engine, &config), (21, 21));
         // A database that came back with less.
-        let older = Arc::new(kv::MemoryEngine::new());
-        let catalog = Catalog::open(older.clone(), crate::now()).unwrap();
-        serve_in_turn(&ledger, older).unwrap();
-        assert_eq!((catalog.turn().unwrap(), serving_epoch(dir.path()).unwrap()), (22, 22));
+        assert_eq!(serves(&older, &config), (22, 22));
+        // The other one had another turn, and this one goes on alone.
+        assert_eq!(open(&older).turn_above(30).unwrap(), 31);
+        let alone = Config::default();
+        assert_eq!(serves(&older, &alone), (31, 31));
+        // Of a pair the catalogue of the one that was taken over from may be ahead.
+        assert_eq!(open(&older).turn_above(40).unwrap(), 41);
+        ledger.change(|r| r.standby = Some(2)).unwrap();
+        assert_eq!(serves(&older, &alone), (41, 31));
+    }
+
+    #[test]
+    fn a_node_alone_writes_nothing_down() {
+        let dir = tempfile::tempdir().unwrap();
+        let ledger = Ledger::open(dir.path()).unwrap();
+        begin(&ledger, &Config::default(), Arc::new(kv::MemoryEngine::new())).unwrap();
+        assert!(!ledger.exists());
     }
 
     #[test]

@@ -8,8 +8,8 @@ use crate::cluster::{Member, Own, renew_member};
 use crate::engine::Opened;
 use crate::error::{failure, refused};
 use crate::movers::MasterKey;
+use crate::standby::kept;
 use crate::standby::listen::{Answers, listen_here};
-use crate::standby::{Ledger, kept};
 use crate::startup::{patiently, prepare};
 use catalog::Catalog;
 use kv::{Movable, Place, Seen};
@@ -62,7 +62,7 @@ impl Turn {
 
     /// Whatever is made from now on must not be taken for what was made before: an object of this node's disk tier for one of another's, and what has the number of
     /// something that the database may have lost unseen for that. Where it is known to have lost something, volumes may hold more than it knows, too.
-    pub(crate) fn begin(self, ledger: &Ledger) -> Result<Arc<Movable<Opened>>, Failure> {
+    pub(crate) fn begin(self) -> Result<Arc<Movable<Opened>>, Failure> {
         let settle = || {
             let catalog = Catalog::open(self.engine.clone(), crate::now())?;
             match self.lost {
@@ -74,7 +74,6 @@ impl Turn {
             catalog.sync()
         };
         settle().map_err(|e| refused("taking over", &e))?;
-        crate::standby::serve_in_turn(ledger, self.engine.clone())?;
         if let Some(reached) = self.engine.engine().reached() {
             self.known.lock().goes_on(&self.name, reached)?;
         }
@@ -557,8 +556,7 @@ mod tests {
         let (waits, mut way) = (waiting(dir.path(), embedded), finds(|| Ok(Seen::default())));
         let turn = waits.look(&mut way, 0, false).unwrap().expect("its turn");
         assert!(!turn.follows(), "nobody had it");
-        let ledger = Ledger::open(dir.path()).unwrap();
-        let engine = turn.begin(&ledger).unwrap();
+        let engine = turn.begin().unwrap();
         let catalog = Catalog::open(engine, crate::now()).unwrap();
         let (cx, new) =
             (types::Cx::admin(crate::now()), catalog::New::node(types::FileKind::Directory, 0o755));

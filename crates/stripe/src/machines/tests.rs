@@ -35,6 +35,10 @@ impl Boots for Started {
     fn boot_of(&self, connection: u64) -> Option<u64> {
         self.made().get(connection as usize).copied()
     }
+
+    fn is(&self, other: &Self) -> bool {
+        Rc::ptr_eq(self, other)
+    }
 }
 
 /// A file with columns on these machines, target n + 1 on machine n.
@@ -265,4 +269,28 @@ fn a_connection_that_came_and_went_within_a_write_is_known() {
     assert_eq!(known.columns(), [11]);
     machines[0].set(12);
     assert_eq!(see(&mut known, &machines, &[Some(0)]), [(0, 0)]);
+}
+
+/// The node was started anew, and gives out another number: connections to the same target are counted anew, too.
+#[test]
+fn connections_of_another_channel_are_not_taken_for_those_of_the_one_before() {
+    let (mut known, mut machines) = new();
+    machines[0].set(0);
+    assert!(see(&mut known, &machines, &[Some(0)]).is_empty());
+    machines[0] = Rc::new(Fake::new(0));
+    assert!(see(&mut known, &machines, &[Some(0)]).is_empty());
+    [11, 0, 12].iter().for_each(|boot| machines[0].set(*boot));
+    assert_eq!(see(&mut known, &machines, &[Some(0)]), [(0, 0)], "the first one of the new channel");
+    // Nothing was asked over the first one.
+    let (mut known, mut machines) = new();
+    machines[0] = Rc::new(Fake::new(0));
+    assert!(see(&mut known, &machines, &[Some(0)]).is_empty());
+    machines[0] = Rc::new(Fake::new(5));
+    [6, 0].iter().for_each(|boot| machines[0].set(*boot));
+    assert!(see(&mut known, &machines, &[Some(0)]).is_empty());
+    machines[0].set(7);
+    assert!(
+        see(&mut known, &machines, &[Some(0)]).is_empty(),
+        "what it was connected to before does not matter"
+    );
 }
