@@ -219,21 +219,6 @@ impl Object {
         Ok(())
     }
 
-    /// Notes durably that the sums say nothing any more: somebody is given a descriptor for writing.
-    pub(crate) fn forget_sums(&self) -> Result<(), Refusal> {
-        let _all = self.gate.write();
-        let mut kept = self.head.lock();
-        if kept.head.unsummed {
-            return Ok(());
-        }
-        let head = Head { unsummed: true, blank: false, ..kept.head.clone() };
-        if let Some(sidecar) = &self.sidecar {
-            sidecar.write_head(&head).and_then(|()| sidecar.sync()).map_err(refused)?;
-        }
-        kept.head = head;
-        Ok(())
-    }
-
     /// What the channel did last with this object.
     pub(crate) fn done_by(&self, done: Done) -> Option<u64> {
         let kept = self.head.lock();
