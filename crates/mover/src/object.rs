@@ -42,6 +42,8 @@ pub(crate) struct Object {
     dirty: Mutex<BTreeMap<u32, Space>>,
     /// A sync failed: what was written may be lost, and no later sync shows it.
     lost: AtomicBool,
+    /// Somebody may have a descriptor of it.
+    lent: AtomicBool,
 }
 
 struct Kept {
@@ -72,6 +74,7 @@ impl Object {
             head: Mutex::new(Kept::new(head)),
             dirty: Mutex::default(),
             lost: AtomicBool::new(false),
+            lent: AtomicBool::new(false),
         })
     }
 
@@ -147,6 +150,23 @@ impl Object {
     pub(crate) fn is_untouched(&self) -> Result<bool, Refusal> {
         let empty = self.sidecar.as_ref().map_or(Ok(false), |sidecar| sidecar.is_empty().map_err(refused));
         Ok(empty? && self.length()? == 0)
+    }
+
+    /// Somebody is about to be given a descriptor.
+    pub(crate) fn lend(&self) {
+        self.lent.store(true, Ordering::SeqCst);
+    }
+
+    /// It has been removed: whoever has a descriptor keeps it from taking room no longer than that takes.
+    pub(crate) fn give_room_back(&self) {
+        if self.lent.load(Ordering::SeqCst)
+            && let Err(e) = fs::ftruncate(&self.file, 0)
+        {
+            tracing::warn!(
+                "{}: {e}; its room is free when the last descriptor of it is closed",
+                self.path.display()
+            );
+        }
     }
 
     pub(crate) fn is_dirty(&self) -> bool {

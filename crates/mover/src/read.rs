@@ -88,6 +88,7 @@ impl Target {
         let object = self.object(id)?;
         let _passed = object.gate.read();
         object.admits(generation)?;
+        object.lend();
         let descriptor = self.with_room(|| self.disk.open_object(id, false).map_err(disk_refused))?;
         Ok((object.length()?, descriptor))
     }

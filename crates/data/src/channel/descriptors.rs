@@ -1,7 +1,7 @@
 //! Descriptors of objects, given by a mover on this host: what is large and was read before is read past the connection.
 //!
 //! Each read is asked for as ever, and answered with the sums: the mover decides whether it is allowed, and the sums whether the bytes are right. Whoever
-//! keeps a descriptor keeps the room of an object that is removed, so those that nobody uses go soon.
+//! keeps a descriptor may keep the room of an object that is removed, so those that nobody uses go soon.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -10,8 +10,11 @@ use std::time::{Duration, Instant};
 
 /// Reads below this go over the connection (bytes): there the exchange is what takes time.
 pub(super) const FROM: u64 = 64 << 10;
-/// Objects of which something is known; beyond it the one that was not read for longest is forgotten.
+/// Objects of which something is known; beyond it the one that was not read for longest is forgotten. Programs that may have few descriptors need them for
+/// themselves ...
 const MOST: usize = 64;
+/// ... and a channel, of which they may have many, takes no more than this part of them.
+const PART: u64 = 64;
 /// One that was not read for so long is forgotten.
 const IDLE: Duration = Duration::from_secs(10);
 /// How often that is looked at.
@@ -63,7 +66,7 @@ impl Descriptors {
             };
         }
         let oldest = self.0.iter().min_by_key(|(_, known)| known.used).map(|(place, _)| *place);
-        let gone = oldest.filter(|_| self.0.len() >= MOST).and_then(|place| self.0.remove(&place));
+        let gone = oldest.filter(|_| self.0.len() >= most()).and_then(|place| self.0.remove(&place));
         self.0.insert((slot, object), Known { what: What::Read, used: now });
         (Way::Sent, gone)
     }
@@ -104,6 +107,11 @@ impl Descriptors {
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
+}
+
+fn most() -> usize {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    limit.map_or(MOST, |limit| usize::try_from(limit / PART).unwrap_or(MOST)).clamp(1, MOST)
 }
 
 /// What an object has now at a place; fewer bytes where it ends, or its disk fails: then the sums do not match, and the mover says why.
@@ -191,12 +199,12 @@ mod tests {
     #[test]
     fn the_one_that_was_not_read_for_longest_makes_room() {
         let (mut all, start) = (Descriptors::default(), Instant::now());
-        let at = |n: u64| start + Duration::from_millis(n);
-        (0..MOST as u64).for_each(|object| with(&mut all, 1, object, at(object)));
+        let (most, at) = (most(), |n: u64| start + Duration::from_millis(n));
+        (0..most as u64).for_each(|object| with(&mut all, 1, object, at(object)));
         assert!(is_held(&mut all, 1, 0, at(1000)));
         let (way, gone) = all.read(1, 5000, at(1001));
         assert!(matches!(way, Way::Sent) && matches!(gone, Some(Known { what: What::Here(_), .. })));
-        assert_eq!(all.0.len(), MOST);
+        assert_eq!(all.0.len(), most);
         assert!(is_held(&mut all, 1, 0, at(1002)), "it was read a moment ago");
         assert!(!is_held(&mut all, 1, 1, at(1003)));
     }

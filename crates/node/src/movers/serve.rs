@@ -182,10 +182,11 @@ impl Serving {
             let foreign = matches!(taken, Some(Err(TargetError::Foreign { .. })));
             if let Some(target) = self.targets.get(&uuid).filter(|_| taken.is_some() && !foreign) {
                 // Not before it was told of the present turn: it may have been opened with the secrets of an earlier one.
-                self.mover.add(target);
+                // Its name is there first: whoever finds it served goes that way.
                 if let Some(near) = &mut self.near {
                     near.name(target.id());
                 }
+                self.mover.add(target);
             }
             let why = match taken {
                 Some(Ok(())) => continue,
