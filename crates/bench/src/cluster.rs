@@ -143,7 +143,7 @@ impl Cluster {
             Ok(vec![Remote::new(&at, &own)?])
         };
         let names = if number == 0 { Names::First } else { Names::Subsystem(None) };
-        let files = ClusterFiles::new(Box::new(reach), session, names, None);
+        let files = ClusterFiles::new(Box::new(reach), session, names, None, Some(&self.state(1)));
         files.probe()?;
         Ok(files)
     }

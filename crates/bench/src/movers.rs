@@ -2,15 +2,16 @@
 //! any of it.
 
 use crate::{Figure, Plan, Target, place};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use data::frame::Op;
-use data::{Ask, Capability, Channel, Link, Rights, Slot, TargetSecret, Terms};
+use data::{Ask, Capability, Channel, Dial, Link, Rights, Slot, TargetSecret, Terms};
 use mover::{Mover, Secrets};
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -40,6 +41,10 @@ pub fn measure(plan: &Plan, told: &dyn Fn(&str)) -> Result<Vec<Figure>> {
         Figure::new(format!("movers: {mib} MiB read from memory {peer}"), "", Target::AtLeast(0.9));
     let mut small =
         Figure::new("movers: 4 KiB read, one at a time, ÷ a bare exchange over TCP", "", Target::None);
+    let held_peer = "read by a descriptor of the object, on the host of its mover, ÷";
+    let mut held = Figure::new(format!("movers: {mib} MiB {held_peer} the same over TCP"), "×", Target::None);
+    let mut held_bare =
+        Figure::new(format!("movers: {mib} MiB {held_peer} the file itself"), "", Target::None);
     let mut stream =
         Figure::new("movers: a bare TCP stream over the loopback interface", "MB/s", Target::None);
     for round in 0..plan.rounds {
@@ -49,15 +54,20 @@ pub fn measure(plan: &Plan, told: &dyn Fn(&str)) -> Result<Vec<Figure>> {
         let bed = Bed::start(&place.path().join("target"))?;
         // Each first by turns: what one leaves to the disk the other would pay for.
         let alone = || bare(&place.path().join("bare"), pieces);
-        let served = || -> Result<(f64, f64)> { Ok((bed.write(pieces)?, bed.read(pieces)?)) };
+        let served = || -> Result<[f64; 3]> {
+            Ok([bed.write(pieces)?, bed.read(&bed.channels, pieces)?, bed.read(&bed.near, pieces)?])
+        };
         let first = (round % 2 == 1).then(served).transpose()?;
         let (disk_write, disk_read) = alone()?;
-        let (written, fetched) = first.map_or_else(served, Ok)?;
+        let [written, fetched, by_descriptor] = first.map_or_else(served, Ok)?;
+        bed.has_held(pieces)?;
         let exchange = bed.small()?;
         let rate = |seconds: f64| (pieces * PIECE as u64) as f64 / seconds;
         stream.values.push(rate(network) / 1e6);
         write.values.push(rate(written) / rate(network).min(rate(disk_write)));
         read.values.push(rate(fetched) / rate(network).min(rate(disk_read)));
+        held.values.push(fetched / by_descriptor);
+        held_bare.values.push(disk_read / by_descriptor);
         small.values.push(ping()? / exchange);
     }
     write.note = format!(
@@ -66,8 +76,12 @@ pub fn measure(plan: &Plan, told: &dyn Fn(&str)) -> Result<Vec<Figure>> {
         PIECE >> 20
     );
     read.note = "sums are compared by the client; the mover sends from the page cache (sendfile)".to_owned();
+    held.note = format!(
+        "requests of {} MiB over {CHANNELS} connections each: over a socket of the host, where only sums come, and over TCP; both compared by the client",
+        PIECE >> 20
+    );
     stream.note = format!("one connection, writes of {} KiB", PUMPED >> 10);
-    Ok(vec![write, read, small, stream])
+    Ok(vec![write, read, held, held_bare, small, stream])
 }
 
 /// Seconds that a bare stream takes for the same bytes.
@@ -145,6 +159,9 @@ struct Bed {
     mover: Arc<Mover>,
     address: SocketAddr,
     channels: Vec<(Channel, Slot)>,
+    /// The same within this host.
+    near: Vec<(Channel, Slot)>,
+    listener: UnixListener,
 }
 
 impl Bed {
@@ -158,8 +175,12 @@ impl Bed {
         std::thread::spawn(move || serving.listen_tcp(&listener));
         let capability = capability();
         let key = secret.key(&capability.encode());
-        let channels = (0..CHANNELS)
-            .map(|number| {
+        let socket = dir.join("socket");
+        let (listener, serving) = (UnixListener::bind(&socket)?, mover.clone());
+        let accepting = listener.try_clone()?;
+        std::thread::spawn(move || serving.listen_unix(&accepting));
+        let open = |numbers: std::ops::Range<u64>, near: bool| {
+            let one = |number| {
                 let terms = Terms {
                     mover: address.to_string(),
                     client: 1,
@@ -168,22 +189,26 @@ impl Bed {
                     patience: Duration::from_secs(60),
                     window_bytes: DEPTH * PIECE,
                 };
-                let channel =
-                    Channel::open(Box::new(move || Link::tcp(TcpStream::connect(address)?)), terms)?;
+                let socket = socket.clone();
+                let beside: Dial = Box::new(move || Link::near(&socket, |descriptor| descriptor));
+                let dial = Box::new(move || Link::tcp(TcpStream::connect(address)?));
+                let channel = Channel::open_near(near.then_some(beside), dial, terms)?;
                 let slot = channel.attach(&capability, key.clone())?;
                 Ok((channel, slot))
-            })
-            .collect::<Result<Vec<_>>>()?;
+            };
+            numbers.map(one).collect::<Result<Vec<_>>>()
+        };
+        let (channels, near) = (open(0..CHANNELS, false)?, open(CHANNELS..2 * CHANNELS, true)?);
         let (channel, slot) = channels.first().context("no channel")?;
         channel.call(slot, ask(Op::Create, 0, 1), Vec::new())?;
-        Ok(Self { mover, address, channels })
+        Ok(Self { mover, address, channels, near, listener })
     }
 
     /// Seconds until everything is written and synced.
     fn write(&self, pieces: u64) -> Result<f64> {
         let bytes = piece(0);
         let begun = Instant::now();
-        self.all(pieces, |channel, slot, number, buffer| {
+        self.all(&self.channels, pieces, |channel, slot, number, buffer| {
             let mut buffer = buffer.unwrap_or_default();
             buffer.clear();
             buffer.extend_from_slice(&bytes);
@@ -194,10 +219,17 @@ impl Bed {
         Ok(begun.elapsed().as_secs_f64())
     }
 
+    /// Whether all but the first few of them, as there was no descriptor yet, were read by one.
+    fn has_held(&self, pieces: u64) -> Result<()> {
+        let held = self.mover.held_reads();
+        ensure!(held + CHANNELS * 2 * DEPTH as u64 >= pieces, "{held} of {pieces} reads were by descriptors");
+        Ok(())
+    }
+
     /// Seconds until everything is read.
-    fn read(&self, pieces: u64) -> Result<f64> {
+    fn read(&self, channels: &[(Channel, Slot)], pieces: u64) -> Result<f64> {
         let begun = Instant::now();
-        self.all(pieces, |channel, slot, number, buffer| {
+        self.all(channels, pieces, |channel, slot, number, buffer| {
             channel.submit(
                 slot,
                 ask(Op::Read, number * PIECE as u64, PIECE as u64),
@@ -210,12 +242,13 @@ impl Bed {
     /// Asks for each piece, those of a channel by a thread of its own.
     fn all(
         &self,
+        channels: &[(Channel, Slot)],
         pieces: u64,
         ask: impl Fn(&Channel, &Slot, u64, Option<Vec<u8>>) -> data::Result<data::Ticket> + Sync,
     ) -> Result<()> {
         std::thread::scope(|scope| {
             let threads: Vec<_> = (0..)
-                .zip(&self.channels)
+                .zip(channels)
                 .map(|(first, (channel, slot))| {
                     let ask = &ask;
                     scope.spawn(move || -> Result<()> {
@@ -250,9 +283,11 @@ impl Bed {
 impl Drop for Bed {
     fn drop(&mut self) {
         self.channels.clear();
+        self.near.clear();
         // What is measured is thrown away; the thread that accepts wakes up by a connection.
         let _ = self.mover.stop();
         drop(TcpStream::connect(self.address));
+        let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
     }
 }
 

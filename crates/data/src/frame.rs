@@ -43,7 +43,7 @@ pub enum Op {
     Fence = 9,
     /// From now on refuse capabilities of the client `object` that were given out before `offset` (nanoseconds since 1970), durably.
     Revoke = 10,
-    /// Hand out a descriptor of the object (same host only).
+    /// Hand out a descriptor of the object, for reading (same host only).
     Descriptor = 11,
 }
 
@@ -60,12 +60,15 @@ impl TryFrom<u8> for Op {
 
 /// Bit of [`Request::flags`]: the bytes of a read must be settled (compared with their sums by the mover, while nobody writes).
 pub const SETTLED: u8 = 1;
-/// Bit of [`Request::flags`]: a descriptor is wanted for writing too.
+/// Bit of [`Request::flags`]: a descriptor is wanted for writing too. It is refused: nobody would keep the sums of what is written by it.
 pub const FOR_WRITING: u8 = 2;
 /// Bit of [`Request::flags`]: the mover compares the blocks of a read with their sums, and sends no bytes.
 pub const COMPARED: u8 = 4;
 /// Bit of [`Request::flags`]: the numbers of the objects that are to be made or removed follow, 8 bytes each, `length` of them.
 pub const LISTED: u8 = 8;
+/// Bit of [`Request::flags`]: the bytes of a read need not be sent, the sums are enough: whoever asks reads them by a descriptor. A mover that cannot know
+/// that sends them.
+pub const HELD: u8 = 16;
 
 /// Header of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

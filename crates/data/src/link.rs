@@ -10,12 +10,13 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
     SendFlags,
 };
-use socket2::{Domain, Socket, Type};
+use socket2::{Domain, SockAddr, Socket, Type};
 use std::io::{Error, ErrorKind, IoSlice, IoSliceMut, Result};
 use std::mem::MaybeUninit;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -102,6 +103,18 @@ impl Link {
         Err(last)
     }
 
+    /// Connects to a socket of this host; it and the descriptors that come over it are put there.
+    ///
+    /// # Errors
+    /// Nobody listens there, or whoever does has too many who wait.
+    pub fn near(socket: &Path, place: Place) -> Result<Self> {
+        let address = SockAddr::unix(socket)?;
+        let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+        let socket = Socket::from(place(socket.into()));
+        socket.connect_timeout(&address, CONNECT)?;
+        Ok(Self::over(socket.into(), Some(place)))
+    }
+
     /// Over TCP. Without traffic, a dead host is noticed within 15 s.
     ///
     /// # Errors
@@ -113,20 +126,21 @@ impl Link {
         sockopt::set_tcp_keepintvl(&stream, Duration::from_secs(3))?;
         sockopt::set_tcp_keepcnt(&stream, 3)?;
         sockopt::set_tcp_user_timeout(&stream, 15_000)?;
-        Ok(Self::over(stream.into(), false))
+        Ok(Self::over(stream.into(), None))
     }
 
     /// Over a unix socket, that is, within one host.
     pub fn unix(stream: UnixStream) -> Self {
-        Self::over(stream.into(), true)
+        Self::over(stream.into(), Some(|descriptor| descriptor))
     }
 
-    fn over(socket: OwnedFd, local: bool) -> Self {
+    /// `local`: within one host, and what becomes of descriptors.
+    fn over(socket: OwnedFd, local: Option<Place>) -> Self {
         let socket = Arc::new(socket);
         let closing = socket.clone();
         Self {
             incoming: Box::new(SocketIn { socket: socket.clone(), local, descriptor: None }),
-            outgoing: Box::new(SocketOut { socket, local }),
+            outgoing: Box::new(SocketOut { socket, local: local.is_some() }),
             // It may be shut down already.
             hang_up: Arc::new(move || {
                 let _ = rustix::net::shutdown(&*closing, rustix::net::Shutdown::Both);
@@ -246,7 +260,7 @@ fn forget_sent(left: &mut Vec<&[u8]>, mut sent: usize) {
 
 struct SocketIn {
     socket: Arc<OwnedFd>,
-    local: bool,
+    local: Option<Place>,
     descriptor: Option<OwnedFd>,
 }
 
@@ -255,8 +269,8 @@ impl Incoming for SocketIn {
         let mut done = 0;
         while done < into.len() {
             let got = match self.local {
-                true => self.receive_with_descriptor(&mut into[done..]),
-                false => rustix::net::recv(&*self.socket, &mut into[done..], RecvFlags::empty())
+                Some(place) => self.receive_with_descriptor(&mut into[done..], place),
+                None => rustix::net::recv(&*self.socket, &mut into[done..], RecvFlags::empty())
                     .map(|(got, _)| got),
             };
             match got {
@@ -280,7 +294,7 @@ impl Incoming for SocketIn {
 }
 
 impl SocketIn {
-    fn receive_with_descriptor(&mut self, into: &mut [u8]) -> rustix::io::Result<usize> {
+    fn receive_with_descriptor(&mut self, into: &mut [u8], place: Place) -> rustix::io::Result<usize> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let flags = RecvFlags::CMSG_CLOEXEC;
@@ -288,7 +302,7 @@ impl SocketIn {
             rustix::net::recvmsg(&*self.socket, &mut [IoSliceMut::new(into)], &mut control, flags)?.bytes;
         for message in control.drain() {
             if let RecvAncillaryMessage::ScmRights(fds) = message {
-                self.descriptor = fds.last();
+                self.descriptor = fds.last().map(place);
             }
         }
         Ok(got)

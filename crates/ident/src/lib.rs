@@ -16,7 +16,7 @@ mod withdrawn;
 
 pub use authority::{Authority, Key, Validity, YEAR};
 pub use error::IdentError;
-pub use limit::{Noted, Refusals};
+pub use limit::{Noted, Origin, Refusals};
 pub use name::{Identity, Role};
 pub use places::{Places, read_places};
 pub use rustls::pki_types::CertificateDer;

@@ -1,4 +1,4 @@
-//! Addresses that were refused again and again are not listened to for a while.
+//! Addresses, and users of this host, that were refused again and again are not listened to for a while.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -12,10 +12,34 @@ const BACK: Duration = Duration::from_secs(6);
 /// Addresses remembered; beyond it those that have all their refusals back are forgotten, and then everybody else's oldest.
 const MOST: usize = 4096;
 
-/// Counts refused attempts by address.
+/// Whom an attempt is put down to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Origin {
+    /// Whoever is at that address (of IPv6: in its network).
+    Address(IpAddr),
+    /// A user of this host, by his number.
+    User(u32),
+}
+
+impl From<IpAddr> for Origin {
+    fn from(address: IpAddr) -> Self {
+        Self::Address(whose(address))
+    }
+}
+
+impl std::fmt::Display for Origin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Address(address) => address.fmt(f),
+            Self::User(user) => write!(f, "user {user} of this host"),
+        }
+    }
+}
+
+/// Counts refused attempts by origin.
 #[derive(Debug, Default)]
 pub struct Refusals {
-    table: Mutex<HashMap<IpAddr, Bucket>>,
+    table: Mutex<HashMap<Origin, Bucket>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -50,19 +74,19 @@ impl Bucket {
 }
 
 impl Refusals {
-    /// Whether somebody at that address is listened to.
-    pub fn allows(&self, address: IpAddr, now: Instant) -> bool {
+    /// Whether somebody of that origin is listened to.
+    pub fn allows(&self, from: impl Into<Origin>, now: Instant) -> bool {
         let table = self.table.lock();
-        table.get(&whose(address)).is_none_or(|bucket| bucket.at(now).used < FREE)
+        table.get(&from.into()).is_none_or(|bucket| bucket.at(now).used < FREE)
     }
 
     /// Somebody there was refused. True if that was the last that he had free: worth a line in the log.
-    pub fn refused(&self, address: IpAddr, now: Instant) -> bool {
-        self.note(address, now).limited
+    pub fn refused(&self, from: impl Into<Origin>, now: Instant) -> bool {
+        self.note(from, now).limited
     }
 
     /// The same, for a log that says no more of an address than how many refusals are free.
-    pub fn note(&self, address: IpAddr, now: Instant) -> Noted {
+    pub fn note(&self, from: impl Into<Origin>, now: Instant) -> Noted {
         let mut table = self.table.lock();
         if table.len() >= MOST {
             table.retain(|_, bucket| bucket.at(now).used > 0);
@@ -72,7 +96,7 @@ impl Refusals {
         {
             table.remove(&oldest);
         }
-        let bucket = table.entry(whose(address)).or_insert(Bucket { used: 0, since: now, untold: 0 });
+        let bucket = table.entry(from.into()).or_insert(Bucket { used: 0, since: now, untold: 0 });
         *bucket = bucket.at(now);
         let told = bucket.used < FREE;
         if told {
@@ -83,10 +107,10 @@ impl Refusals {
         Noted { told, limited: bucket.used == FREE }
     }
 
-    /// Refusals that got no line of their own since this was asked last, by address (of IPv6 by network). Those of an address that was forgotten are lost.
-    pub fn untold(&self) -> Vec<(IpAddr, u64)> {
+    /// Refusals that got no line of their own since this was asked last, by origin. Those of one that was forgotten are lost.
+    pub fn untold(&self) -> Vec<(Origin, u64)> {
         let mut table = self.table.lock();
-        let some = table.iter_mut().map(|(address, bucket)| (*address, std::mem::take(&mut bucket.untold)));
+        let some = table.iter_mut().map(|(from, bucket)| (*from, std::mem::take(&mut bucket.untold)));
         some.filter(|(_, untold)| *untold > 0).collect()
     }
 }
@@ -126,8 +150,17 @@ mod tests {
         for n in 0..u128::from(FREE) {
             refusals.refused(IpAddr::V6((0x2001_0db8 << 96 | n).into()), now);
         }
-        assert!(!refusals.allows("2001:db8::ffff".parse().unwrap(), now));
-        assert!(refusals.allows("2001:db8:0:1::1".parse().unwrap(), now));
+        assert!(!refusals.allows("2001:db8::ffff".parse::<IpAddr>().unwrap(), now));
+        assert!(refusals.allows("2001:db8:0:1::1".parse::<IpAddr>().unwrap(), now));
+    }
+
+    #[test]
+    fn users_count_alone() {
+        let (refusals, now) = (Refusals::default(), Instant::now());
+        let limited = (0..FREE).map(|_| refusals.refused(Origin::User(7), now)).filter(|limited| *limited);
+        assert_eq!(limited.count(), 1);
+        assert!(!refusals.allows(Origin::User(7), now) && refusals.allows(Origin::User(8), now));
+        assert!(refusals.allows(IpAddr::from([0, 0, 0, 7]), now));
     }
 
     #[test]
@@ -136,10 +169,10 @@ mod tests {
         let bad: IpAddr = "192.0.2.1".parse().unwrap();
         let told = |times: u32, now| (0..times).filter(|_| refusals.note(bad, now).told).count();
         assert_eq!(told(1000, start), FREE as usize);
-        assert_eq!(refusals.untold(), [(bad, u64::from(1000 - FREE))]);
+        assert_eq!(refusals.untold(), [(bad.into(), u64::from(1000 - FREE))]);
         assert_eq!(refusals.untold(), []);
         assert_eq!(told(1000, start + BACK), 1);
-        assert_eq!(refusals.untold(), [(bad, 999)]);
+        assert_eq!(refusals.untold(), [(bad.into(), 999)]);
     }
 
     #[test]

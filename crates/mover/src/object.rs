@@ -42,6 +42,8 @@ pub(crate) struct Object {
     dirty: Mutex<BTreeMap<u32, Space>>,
     /// A sync failed: what was written may be lost, and no later sync shows it.
     lost: AtomicBool,
+    /// Somebody may have a descriptor of it.
+    lent: AtomicBool,
 }
 
 struct Kept {
@@ -72,6 +74,7 @@ impl Object {
             head: Mutex::new(Kept::new(head)),
             dirty: Mutex::default(),
             lost: AtomicBool::new(false),
+            lent: AtomicBool::new(false),
         })
     }
 
@@ -149,6 +152,23 @@ impl Object {
         Ok(empty? && self.length()? == 0)
     }
 
+    /// Somebody is about to be given a descriptor.
+    pub(crate) fn lend(&self) {
+        self.lent.store(true, Ordering::SeqCst);
+    }
+
+    /// It has been removed: whoever has a descriptor keeps it from taking room no longer than that takes.
+    pub(crate) fn give_room_back(&self) {
+        if self.lent.load(Ordering::SeqCst)
+            && let Err(e) = fs::ftruncate(&self.file, 0)
+        {
+            tracing::warn!(
+                "{}: {e}; its room is free when the last descriptor of it is closed",
+                self.path.display()
+            );
+        }
+    }
+
     pub(crate) fn is_dirty(&self) -> bool {
         !self.dirty.lock().is_empty()
     }
@@ -215,21 +235,6 @@ impl Object {
         let head = Head { fence: generation, blank: false, ..kept.head.clone() };
         sidecar.write_head(&head).and_then(|()| sidecar.sync()).map_err(refused)?;
         // Only now: asked again after an error, it has to be made durable.
-        kept.head = head;
-        Ok(())
-    }
-
-    /// Notes durably that the sums say nothing any more: somebody is given a descriptor for writing.
-    pub(crate) fn forget_sums(&self) -> Result<(), Refusal> {
-        let _all = self.gate.write();
-        let mut kept = self.head.lock();
-        if kept.head.unsummed {
-            return Ok(());
-        }
-        let head = Head { unsummed: true, blank: false, ..kept.head.clone() };
-        if let Some(sidecar) = &self.sidecar {
-            sidecar.write_head(&head).and_then(|()| sidecar.sync()).map_err(refused)?;
-        }
         kept.head = head;
         Ok(())
     }

@@ -2,9 +2,10 @@
 
 use crate::object::Object;
 use crate::sidecar::Sidecar;
-use crate::target::{Target, refused};
+use crate::target::{Target, disk_refused, refused};
 use data::Refusal;
 use data::sum::{self, BLOCK, BlockPiece};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use types::ObjectId;
 
@@ -77,6 +78,19 @@ impl Target {
             }
         };
         Ok(Content { object_length, length, parts, source })
+    }
+
+    /// A descriptor of an object, by which it can be read and nothing else, and the object's length (bytes).
+    ///
+    /// # Errors
+    /// `Missing`, `Fenced`, `Busy`, `Disk`.
+    pub(crate) fn descriptor(&self, id: ObjectId, generation: u64) -> Result<(u64, OwnedFd), Refusal> {
+        let object = self.object(id)?;
+        let _passed = object.gate.read();
+        object.admits(generation)?;
+        object.lend();
+        let descriptor = self.with_room(|| self.disk.open_object(id, false).map_err(disk_refused))?;
+        Ok((object.length()?, descriptor))
     }
 }
 

@@ -306,10 +306,12 @@ impl Target {
     /// `Disk`: some of them may be gone.
     pub(crate) fn remove(&self, ids: &[ObjectId]) -> Result<(), Refusal> {
         for id in ids.iter().copied() {
-            self.open.lock().objects.remove(&id);
+            let kept = self.open.lock().objects.remove(&id);
             self.made.lock().remove(&id);
             match self.disk.remove(id) {
-                Ok(_) | Err(DiskError::Missing { .. }) => {}
+                // Only now: who opens it from here on finds nothing.
+                Ok(_) => kept.iter().for_each(|kept| kept.object.give_room_back()),
+                Err(DiskError::Missing { .. }) => {}
                 Err(e) => return Err(disk_refused(e)),
             }
             self.sidecars.remove(id).map_err(refused)?;

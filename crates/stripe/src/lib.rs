@@ -32,4 +32,4 @@ pub use file::Striped;
 pub use machines::Machines;
 pub use opened::{Authority, Column, Columns};
 pub use repair::{Mended, Progress, STEP};
-pub use ways::{Renewal, Ways, generation_of, layout_of, redundancy};
+pub use ways::{Renewal, Ways, generation_of, layout_of, near, redundancy, socket};

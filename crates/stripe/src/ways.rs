@@ -2,10 +2,11 @@
 //! connection of a program's session, or of a drive's host.
 
 use crate::{Column, Columns, Striped};
-use data::{CAPABILITY_LEN, Capability, CapabilityKey, Channel, Link, Place, Terms};
+use data::{CAPABILITY_LEN, Capability, CapabilityKey, Channel, Dial, Link, Place, Terms};
 use layout::{Component, Layout, Redundancy};
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -26,6 +27,19 @@ pub struct Ways {
     next: Arc<AtomicU64>,
     all: Mutex<HashMap<TargetId, Way>>,
     place: Place,
+    /// State directory of the node on this host.
+    beside: Option<PathBuf>,
+}
+
+/// Where the mover of the node with that state directory listens for programs of its host, for a target that it serves.
+pub fn socket(state: &Path, target: TargetId) -> PathBuf {
+    state.join("movers").join(format!("{target}.sock"))
+}
+
+/// How a target is reached at the node with that state directory, if that is one that serves it.
+pub fn near(state: Option<&Path>, target: TargetId, place: Place) -> Option<Dial> {
+    let socket = socket(state?, target);
+    Some(Box::new(move || Link::near(&socket, place)))
 }
 
 #[derive(Clone)]
@@ -46,12 +60,18 @@ impl Default for Ways {
 impl Ways {
     /// None is open yet; what becomes of sockets.
     pub fn placed(place: Place) -> Self {
-        Self { patience: PATIENCE, next: Arc::default(), all: Mutex::default(), place }
+        Self { patience: PATIENCE, next: Arc::default(), all: Mutex::default(), place, beside: None }
+    }
+
+    /// Targets of the node with that state directory are reached within this host.
+    pub fn beside(self, state: Option<&Path>) -> Self {
+        Self { beside: state.map(Path::to_owned), ..self }
     }
 
     /// Further connections of one client.
     pub fn more(&self) -> Self {
-        Self { next: self.next.clone(), patience: self.patience, ..Self::placed(self.place) }
+        let (next, beside) = (self.next.clone(), self.beside.clone());
+        Self { next, patience: self.patience, beside, ..Self::placed(self.place) }
     }
 
     /// The same, for what can be read elsewhere if a mover does not answer.
@@ -92,7 +112,8 @@ impl Ways {
             window_bytes: WINDOW,
         };
         let place = self.place;
-        let opened = Channel::open(Box::new(move || Link::dial(&dialled.read(), place)), terms);
+        let near = near(self.beside.as_deref(), access.target, place);
+        let opened = Channel::open_near(near, Box::new(move || Link::dial(&dialled.read(), place)), terms);
         let channel = Arc::new(opened.map_err(|e| format!("target {}: {e}", access.target))?);
         all.insert(access.target, Way { channel: channel.clone(), client: capability.client, addresses });
         Ok(channel)

@@ -245,7 +245,7 @@ impl Gateway {
         let places = move || known.upgrade().map_or(Vec::new(), |node| node.subsystem_places(&led));
         let names = Names::Subsystem(Some(wanted.view.junction.subsystem.clone()));
         // A program's session has the names of the node's own mounts.
-        let files = elsewhere(node.credentials_dir(), places, names, None)?;
+        let files = elsewhere(node, node.credentials_dir(), places, names, None)?;
         let (nonblock, subsystem) = (wanted.top.nonblock, &wanted.view.junction.subsystem);
         let options = to_all(far(node, nonblock));
         let place = wanted.free_place()?;
@@ -332,7 +332,8 @@ impl Mounter for Gateway {
             let options = MountOptions { passthrough, locks, ..MountOptions::default() };
             return self.add(&node, node.clone(), path, options, nonblock);
         };
-        let files = elsewhere(member, places_of(&node), names_of(&node), Some(node.name_for_programs()))?;
+        let shown = Some(node.name_for_programs());
+        let files = elsewhere(&node, member, places_of(&node), names_of(&node), shown)?;
         self.add(&node, self.of_another(files), path, far(&node, nonblock), nonblock)
     }
 
@@ -483,12 +484,14 @@ fn reach(member: PathBuf, places: impl Fn() -> Vec<String> + Send + Sync + 'stat
 
 /// A namespace that other nodes hold, at those places.
 fn elsewhere(
+    node: &Node,
     member: PathBuf,
     places: impl Fn() -> Vec<String> + Send + Sync + 'static,
     names: Names,
-    node: Option<String>,
+    shown: Option<String>,
 ) -> Result<ClusterFiles, Failure> {
-    let files = ClusterFiles::new(reach(member, places), Uuid::new_v4().as_u64_pair().0, names, node);
+    let (session, beside) = (Uuid::new_v4().as_u64_pair().0, &node.config().state_dir);
+    let files = ClusterFiles::new(reach(member, places), session, names, shown, Some(beside));
     files.probe().map_err(|e| not_now(&e))?;
     files.remember();
     Ok(files)

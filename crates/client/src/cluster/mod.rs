@@ -42,6 +42,7 @@ pub use whose::Names;
 
 use crate::{ClientError, Remote};
 use lines::Lines;
+use std::path::Path;
 use std::sync::Arc;
 use table::Table;
 use threads::{Here, Threads};
@@ -84,9 +85,15 @@ const READING: usize = 4;
 
 impl ClusterFiles {
     /// Nothing is asked yet. `session`: a random number, which no other mount has. `node`: what files say of their node to programs that go past the mount; without,
-    /// these find none on this host.
-    pub fn new(reach: Reach, session: u64, names: Names, node: Option<String>) -> Self {
-        let ways = stripe::Ways::default();
+    /// these find none on this host. `beside`: state directory of a node on this host, whose targets are reached within it.
+    pub fn new(
+        reach: Reach,
+        session: u64,
+        names: Names,
+        node: Option<String>,
+        beside: Option<&Path>,
+    ) -> Self {
+        let ways = stripe::Ways::default().beside(beside);
         Self(Arc::new(Shared {
             lines: Lines::new(reach, session, names),
             table: Table::default(),

@@ -11,7 +11,7 @@ use crate::lent::Lent;
 use crate::{ClientError, Connection, Remote};
 use parking_lot::Mutex;
 use std::io::ErrorKind;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use stripe::Columns;
@@ -43,6 +43,16 @@ pub enum Way {
     Socket(PathBuf),
     /// Over TLS.
     Remote(Remote),
+}
+
+impl Way {
+    /// State directory of the node, if that is on this host: its socket is there.
+    fn state(&self) -> Option<&Path> {
+        match self {
+            Self::Socket(socket) => socket.parent(),
+            Self::Remote(_) => None,
+        }
+    }
 }
 
 /// A connection, and how many open files read and write over it.
@@ -254,7 +264,8 @@ impl Lane {
 impl Lanes {
     /// Connects once, to see whether a node is there.
     pub fn new(way: Way, options: Options) -> Done<Self> {
-        let first = Lane::new(Ways::placed(options.place));
+        let beside = way.state().filter(|_| options.descriptors);
+        let first = Lane::new(Ways::placed(options.place).beside(beside));
         let more = (1..NAMES).map(|_| Lane::new(first.ways.more())).collect::<Vec<_>>();
         let lanes = Self {
             way,

@@ -1,7 +1,7 @@
 //! Requests on their way, their answers, and the slots of capabilities.
 
 use super::{Ask, Shared};
-use crate::frame::{Answer, Op, Request, SETTLED};
+use crate::frame::{Answer, HELD, Op, Request, SETTLED};
 use crate::{CAPABILITY_LEN, CapabilityKey, DataError, Result, sum};
 use parking_lot::{Condvar, Mutex};
 use std::os::fd::OwnedFd;
@@ -32,6 +32,8 @@ impl std::fmt::Debug for Held {
 impl Drop for Held {
     fn drop(&mut self) {
         self.shared.state.lock().slots.remove(&self.number);
+        let gone = self.shared.descriptors.lock().forget_slot(self.number);
+        drop(gone);
     }
 }
 
@@ -47,6 +49,8 @@ pub(super) struct Item {
     pub(super) granted: Mutex<Arc<Granted>>,
     pub(super) outcome: Arc<Outcome>,
     pub(super) slot: Slot,
+    /// By what the bytes are read if they are not sent.
+    pub(super) held: Option<Arc<OwnedFd>>,
 }
 
 /// An answer.
@@ -104,7 +108,7 @@ const ATTEMPTS: usize = 4;
 
 impl Ticket {
     /// Waits for the answer. Bytes that were read are compared with their sums; such as were changed while the mover sent them are asked
-    /// for again, settled. Bytes that were damaged on their way to the mover are sent again.
+    /// for again, settled, and so are such as were read by a descriptor. Bytes that were damaged on their way to the mover are sent again.
     ///
     /// # Errors
     /// `Refused`, `Unreachable`, `Damaged`, `Closed`.
@@ -118,7 +122,10 @@ impl Ticket {
                 }
                 reply => return Ok(reply),
             };
-            ask.flags |= SETTLED;
+            if ask.flags & HELD != 0 {
+                self.shared.forget(ask.object);
+            }
+            ask.flags = ask.flags & !HELD | SETTLED;
             outcome = self.shared.submit(&self.slot, ask, buffer)?.outcome;
         }
         Err(DataError::Damaged { mover: self.shared.terms.mover.clone(), object: ask.object })

@@ -1,7 +1,7 @@
 //! The thread that connects, reads answers, and connects again.
 
 use super::item::{Granted, Item, Reply};
-use super::{Live, Shared};
+use super::{Live, Shared, descriptors};
 use crate::frame::{self, ANSWER_LEN, Answer, Op, Request, Session};
 use crate::hello::{self, ClientHello, HELLO_LEN, MoverHello};
 use crate::{CAPABILITY_LEN, DataError, Incoming, Link, Outgoing, Refusal};
@@ -9,10 +9,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Error, ErrorKind, Result};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 /// Longest wait for a mover that accepts a connection and says nothing.
 const HELLO_PATIENCE: Duration = Duration::from_secs(10);
+/// The same for one on this host, who can be reached in another way too.
+const NEAR_PATIENCE: Duration = Duration::from_secs(1);
 /// First and longest pause between two attempts to connect.
 const PAUSES: std::ops::Range<Duration> = Duration::from_millis(20)..Duration::from_secs(1);
 /// How long requests wait for a mover for which others have waited in vain, before they fail too.
@@ -53,15 +56,26 @@ fn wait_for_work(shared: &Shared) -> bool {
 
 /// Pauses, unless the channel is closed meanwhile.
 fn sleep(shared: &Shared, pause: Duration) {
-    let until = std::time::Instant::now() + pause;
+    let until = Instant::now() + pause;
     let mut state = shared.state.lock();
     while !state.closed && !shared.changed.wait_until(&mut state, until).timed_out() {}
 }
 
-/// Makes a connection, presents the capabilities that are used, and has what was not answered sent again.
+/// Makes a connection. Where there is a socket of this host, whoever listens there may be gone, or have other targets: then it is as if there were none.
 fn connect(shared: &Arc<Shared>) -> Result<Box<dyn Incoming>> {
-    let Link { mut incoming, mut outgoing, hang_up } = (shared.dial)()?;
-    let (session, boot) = greet(shared, outgoing.as_mut(), incoming.as_mut())?;
+    if let Some(near) = &shared.near
+        && let Ok(incoming) = near().and_then(|link| take(shared, link, NEAR_PATIENCE))
+    {
+        return Ok(incoming);
+    }
+    take(shared, (shared.dial)()?, HELLO_PATIENCE)
+}
+
+/// Greets, presents the capabilities that are used, and has what was not answered sent again.
+fn take(shared: &Arc<Shared>, link: Link, patience: Duration) -> Result<Box<dyn Incoming>> {
+    let Link { mut incoming, mut outgoing, hang_up } = link;
+    let near = outgoing.is_local();
+    let (session, boot) = greet(shared, outgoing.as_mut(), incoming.as_mut(), patience)?;
     let mut presented = BTreeMap::new();
     loop {
         let mut state = shared.state.lock();
@@ -80,6 +94,7 @@ fn connect(shared: &Arc<Shared>) -> Result<Box<dyn Incoming>> {
         if new.is_empty() && !state.closed {
             let done = state.begin(Live { session, boot, hang_up });
             drop(state);
+            shared.is_near.store(near, Ordering::Release);
             // Whoever waits for the answer to an attachment has it.
             done.iter().for_each(|item| item.outcome.set(Ok(Reply::new(&attached(), vec![], vec![], None))));
             *shared.sending.lock() = Some(outgoing);
@@ -123,7 +138,12 @@ fn attached() -> Answer {
 }
 
 /// Exchanges greetings; gives what is signed with everything, and the mover's boot number.
-fn greet(shared: &Shared, out: &mut dyn Outgoing, incoming: &mut dyn Incoming) -> Result<(Session, u64)> {
+fn greet(
+    shared: &Shared,
+    out: &mut dyn Outgoing,
+    incoming: &mut dyn Incoming,
+    patience: Duration,
+) -> Result<(Session, u64)> {
     let mut nonce = [0; 16];
     ring::rand::SecureRandom::fill(&ring::rand::SystemRandom::new(), &mut nonce)
         .map_err(|_| Error::other("the system gives no random numbers"))?;
@@ -135,7 +155,7 @@ fn greet(shared: &Shared, out: &mut dyn Outgoing, incoming: &mut dyn Incoming) -
         cluster: terms.cluster,
         nonce,
     };
-    incoming.set_patience(Some(HELLO_PATIENCE))?;
+    incoming.set_patience(Some(patience))?;
     out.send(&[&ours.encode()], false)?;
     let mut bytes = [0; HELLO_LEN];
     incoming.receive(&mut bytes)?;
@@ -148,7 +168,8 @@ fn greet(shared: &Shared, out: &mut dyn Outgoing, incoming: &mut dyn Incoming) -
     Ok((hello::session(&ours, &theirs), theirs.boot))
 }
 
-/// Presents capabilities and reads the answers. One that is refused is left out: requests that name its slot are refused too.
+/// Presents capabilities and reads the answers. One that is refused is left out: requests that name its slot are refused too. Whoever on this host does not know
+/// the key has the target no more than one who says so.
 fn present(
     new: &[(u16, Arc<Granted>)],
     out: &mut dyn Outgoing,
@@ -171,7 +192,10 @@ fn present(
             out.send(&[&header, &granted.capability], false)?;
         }
         for (_, granted) in some {
-            receive(incoming, session, granted, 0, Vec::new())?.said_by_the_target()?;
+            let body = receive(incoming, session, granted, 0, Vec::new())?.said_by_the_target()?;
+            if out.is_local() && body.answer.code == Refusal::Signature.code() {
+                return Err(Error::other("it does not know the key of the capability"));
+            }
         }
     }
     Ok(())
@@ -189,7 +213,15 @@ fn listen(shared: &Arc<Shared>, mut incoming: Box<dyn Incoming>) -> Error {
 /// Reads one answer and gives it to who waits for it.
 fn answer(shared: &Arc<Shared>, incoming: &mut dyn Incoming) -> Result<()> {
     let mut header = [0; ANSWER_LEN];
-    match incoming.receive(&mut header) {
+    let look = forget_idle(shared).then_some(descriptors::LOOK.min(shared.terms.patience));
+    if look.is_some() {
+        incoming.set_patience(look)?;
+    }
+    let received = incoming.receive(&mut header);
+    if look.is_some() {
+        incoming.set_patience(Some(shared.terms.patience))?;
+    }
+    match received {
         // Nothing came, and nobody has waited for so long.
         Err(e) if e.kind() == ErrorKind::WouldBlock && !overdue(shared) => return Ok(()),
         received => received?,
@@ -205,13 +237,14 @@ fn answer(shared: &Arc<Shared>, incoming: &mut dyn Incoming) -> Result<()> {
         _ => Vec::new(),
     };
     let granted = item.granted.lock().clone();
-    let body =
+    let mut body =
         body(incoming, &header, &session, &granted, item.request.sequence, memory)?.said_by_the_target()?;
     if body.answer.op != item.request.op
         || body.answer.length > item.request.length.max(crate::MAX_MESSAGE as u64)
     {
         return Err(Error::other("it answers something else than was asked"));
     }
+    by_descriptor(shared, &item, &mut body);
     let mut state = shared.state.lock();
     state.queue.pop_front();
     state.sent -= 1;
@@ -221,7 +254,7 @@ fn answer(shared: &Arc<Shared>, incoming: &mut dyn Incoming) -> Result<()> {
         let written = std::mem::take(&mut *item.buffer.lock());
         bytes = if body.answer.code == 0 { written } else { bytes };
     }
-    state.since = (!state.queue.is_empty()).then(std::time::Instant::now);
+    state.since = (!state.queue.is_empty()).then(Instant::now);
     drop(state);
     shared.changed.notify_all();
     let reply = match body.answer.code {
@@ -236,6 +269,37 @@ fn answer(shared: &Arc<Shared>, incoming: &mut dyn Incoming) -> Result<()> {
     Ok(())
 }
 
+/// Reads what the mover did not send, keeps a descriptor that was asked for, and none of what is elsewhere or gone.
+fn by_descriptor(shared: &Shared, item: &Item, body: &mut Body) {
+    let Request { op, slot, object, offset, length, .. } = item.request;
+    let gone = [Refusal::Fenced.code(), Refusal::Missing(String::new()).code()];
+    match (&item.held, op) {
+        (_, Op::Descriptor) => {
+            body.descriptor = shared.descriptors.lock().came(slot, object, body.descriptor.take());
+        }
+        (Some(descriptor), _) if body.is_not_sent() => {
+            let length = length.min(body.answer.value.saturating_sub(offset)) as usize;
+            let memory = std::mem::take(&mut body.bytes);
+            body.bytes = descriptors::read_by(descriptor, offset, length, memory);
+        }
+        _ if gone.contains(&body.answer.code) => shared.forget(object),
+        _ => {}
+    }
+}
+
+/// Forgets objects that nobody reads; whether any are left.
+fn forget_idle(shared: &Shared) -> bool {
+    if !shared.is_near.load(Ordering::Acquire) {
+        return false;
+    }
+    let mut descriptors = shared.descriptors.lock();
+    let gone = descriptors.forget_idle(Instant::now());
+    let left = !descriptors.is_empty();
+    drop(descriptors);
+    drop(gone);
+    left
+}
+
 struct Body {
     answer: Answer,
     sums: Vec<u32>,
@@ -244,6 +308,11 @@ struct Body {
 }
 
 impl Body {
+    /// There are sums of bytes that did not come.
+    fn is_not_sent(&self) -> bool {
+        is_not_sent(&self.answer)
+    }
+
     /// The answer, if its mover has the target. If not, it is as if nobody had answered: a host may be back with another disk, and whoever waits does so
     /// until it has the right one, or until others stand in for it. That is not signed, as nobody there has the key; whoever forges it can as well cut
     /// the connection.
@@ -282,8 +351,11 @@ fn body(
     }
     let mut sums = vec![0; answer.sums as usize * 4];
     incoming.receive(&mut sums)?;
-    memory.resize(answer.length as usize, 0);
-    incoming.receive(&mut memory)?;
+    // What does not come is read into it.
+    if !is_not_sent(&answer) {
+        memory.resize(answer.length as usize, 0);
+        incoming.receive(&mut memory)?;
+    }
     let unsigned = header[32..] == [0; ANSWER_LEN - 32];
     // Without a capability the mover cannot sign that it refuses. Whoever forges that can as well cut the connection.
     if !(unsigned && matches!(answer.code, 1..=5 | 12 | 13)) {
@@ -294,8 +366,15 @@ fn body(
     Ok(Body { answer, sums: frame::decode_sums(&sums), bytes: memory, descriptor })
 }
 
+fn is_not_sent(answer: &Answer) -> bool {
+    answer.code == 0 && answer.length == 0 && answer.sums > 0
+}
+
 /// The connection is gone.
 fn disconnect(shared: &Shared) {
+    shared.is_near.store(false, Ordering::Release);
+    let gone = std::mem::take(&mut *shared.descriptors.lock());
+    drop(gone);
     let live = shared.state.lock().live.take();
     if let Some(live) = live {
         (live.hang_up)();
@@ -310,7 +389,7 @@ fn give_up_late(shared: &Shared, broken: &Error) {
         return;
     }
     let mut state = shared.state.lock();
-    let since = state.since.unwrap_or_else(std::time::Instant::now);
+    let since = state.since.unwrap_or_else(Instant::now);
     state.away.get_or_insert(since);
     let dropped = state.abandon();
     drop(state);

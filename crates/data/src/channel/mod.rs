@@ -4,7 +4,11 @@
 //! dials again, presents the capabilities again, and sends what was not answered again, under the same sequence numbers: the mover
 //! knows by them what it has done already. Whoever waits sees nothing of it, unless the mover stays away for longer than
 //! [`Terms::patience`].
+//!
+//! A mover on the same host is connected to over a socket of the host if there is one ([`Channel::open_near`]). It gives descriptors of objects then, by which
+//! large pieces are read that do not have to go through the socket. That is seen nowhere but in the time it takes.
 
+mod descriptors;
 mod greeted;
 mod item;
 mod keeper;
@@ -12,13 +16,16 @@ mod send;
 
 pub use item::{Granted, Reply, Slot, Ticket};
 
-use crate::frame::{self, Op, Request};
+use crate::frame::{self, HELD, LISTED, Op, Request};
 use crate::{Capability, CapabilityKey, DataError, HangUp, Link, Outgoing, Result, sum};
+use descriptors::{Descriptors, Way};
 use greeted::Greeted;
 use item::{Held, Item, Outcome};
 use parking_lot::{Condvar, Mutex};
 use std::collections::{BTreeMap, VecDeque};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Makes a connection to the mover.
@@ -50,8 +57,14 @@ pub struct Channel {
 
 struct Shared {
     terms: Terms,
+    /// Makes one within this host; tried first.
+    near: Option<Dial>,
     dial: Dial,
     state: Mutex<State>,
+    /// The connection is one within this host.
+    is_near: AtomicBool,
+    /// Never asked for by who holds `state`.
+    descriptors: Mutex<Descriptors>,
     /// Something was queued, answered, or the channel was closed.
     changed: Condvar,
     /// Held while something is sent; never asked for by who holds `state`.
@@ -97,10 +110,21 @@ impl Channel {
     /// # Errors
     /// The system gives no thread.
     pub fn open(dial: Dial, terms: Terms) -> std::io::Result<Self> {
+        Self::open_near(None, dial, terms)
+    }
+
+    /// The same; `near` connects within this host, and is tried first each time. Where nobody is who has the target, it is as if nobody were there.
+    ///
+    /// # Errors
+    /// The system gives no thread.
+    pub fn open_near(near: Option<Dial>, dial: Dial, terms: Terms) -> std::io::Result<Self> {
         let shared = Arc::new(Shared {
             terms,
+            near,
             dial,
             state: Mutex::default(),
+            is_near: AtomicBool::new(false),
+            descriptors: Mutex::default(),
             changed: Condvar::new(),
             sending: Mutex::new(None),
         });
@@ -215,7 +239,7 @@ pub struct Ask {
 }
 
 impl Shared {
-    fn submit(self: &Arc<Self>, slot: &Slot, ask: Ask, buffer: Vec<u8>) -> Result<Ticket> {
+    fn submit(self: &Arc<Self>, slot: &Slot, mut ask: Ask, buffer: Vec<u8>) -> Result<Ticket> {
         let sums = match ask.op {
             Op::Write => frame::encode_sums(&sum::parts(ask.offset, &buffer)),
             _ => Vec::new(),
@@ -225,16 +249,52 @@ impl Shared {
             Op::Read => ask.length as usize,
             _ => 0,
         };
+        let (held, wanted) = match self.way(slot, &ask, &buffer) {
+            Way::Held(descriptor) => (Some(descriptor), false),
+            way => (None, matches!(way, Way::SentAndAsk)),
+        };
+        ask.flags |= if held.is_some() { HELD } else { 0 };
         let mut state = self.state.lock();
         while !state.closed && !state.queue.is_empty() && state.bytes + weight > self.terms.window_bytes {
             self.changed.wait(&mut state);
         }
         state.show(slot);
-        let outcome = state.enqueue(slot, ask, sums, weight, buffer).ok_or_else(|| self.closed())?;
+        let outcome = state.enqueue(slot, ask, (sums, buffer), weight, held).ok_or_else(|| self.closed())?;
+        let refused = wanted && !state.want(slot, ask.object);
         drop(state);
+        if refused {
+            self.descriptors.lock().came(slot.0.number, ask.object, None);
+        }
         self.changed.notify_all();
         self.drain();
         Ok(Ticket { shared: self.clone(), slot: slot.clone(), ask, outcome })
+    }
+
+    /// How a request is to go, as far as descriptors are concerned. Those of what is removed would keep its room.
+    fn way(&self, slot: &Slot, ask: &Ask, list: &[u8]) -> Way {
+        if !self.is_near.load(Ordering::Acquire) {
+            return Way::Sent;
+        }
+        match ask.op {
+            Op::Read if ask.flags == 0 && ask.length >= descriptors::FROM => {
+                let (way, gone) = self.descriptors.lock().read(slot.0.number, ask.object, Instant::now());
+                drop(gone);
+                way
+            }
+            Op::Remove => {
+                let listed =
+                    if ask.flags & LISTED != 0 { frame::decode_list(list) } else { vec![ask.object] };
+                listed.into_iter().for_each(|object| self.forget(object));
+                Way::Sent
+            }
+            _ => Way::Sent,
+        }
+    }
+
+    /// Uses no descriptor of an object any more.
+    fn forget(&self, object: u64) {
+        let gone = self.descriptors.lock().forget(object);
+        drop(gone);
     }
 
     /// Has a capability presented although nothing is asked with it yet.
@@ -272,8 +332,18 @@ impl State {
         if unknown.map(|known| known.shown = true).is_some() {
             let ask =
                 Ask { op: Op::Attach, flags: 0, object: 0, offset: 0, length: crate::CAPABILITY_LEN as u64 };
-            self.enqueue(slot, ask, Vec::new(), 0, Vec::new());
+            self.enqueue(slot, ask, (Vec::new(), Vec::new()), 0, None);
         }
+    }
+
+    /// Asks for a descriptor of an object. Nobody waits for it. False: a right to a part of the bytes is not enough for that.
+    fn want(&mut self, slot: &Slot, object: u64) -> bool {
+        let Some(known) = self.slots.get(&slot.0.number) else { return false };
+        if Capability::decode(&known.granted.capability).is_ok_and(|granted| granted.range != (0..u64::MAX)) {
+            return false;
+        }
+        let ask = Ask { op: Op::Descriptor, flags: 0, object, offset: 0, length: 0 };
+        self.enqueue(slot, ask, (Vec::new(), Vec::new()), 0, None).is_some()
     }
 
     /// Puts a request behind the others; None if the channel is closed.
@@ -281,9 +351,9 @@ impl State {
         &mut self,
         slot: &Slot,
         ask: Ask,
-        sums: Vec<u8>,
+        (sums, buffer): (Vec<u8>, Vec<u8>),
         weight: usize,
-        buffer: Vec<u8>,
+        held: Option<Arc<OwnedFd>>,
     ) -> Option<Arc<Outcome>> {
         let granted = self.slots.get(&slot.0.number).filter(|_| !self.closed)?.granted.clone();
         let sequence = if ask.op == Op::Attach { 0 } else { self.sequence + 1 };
@@ -309,6 +379,7 @@ impl State {
             granted: Mutex::new(granted),
             outcome: outcome.clone(),
             slot: slot.clone(),
+            held,
         }));
         Some(outcome)
     }

@@ -4,8 +4,10 @@ use super::gate::{Denial, Peer, What};
 use super::{Mover, Served, Turn};
 use crate::read::{Content, Source};
 use crate::sidecar::Done;
-use crate::target::{Target, disk_refused};
-use data::frame::{self, Answer, COMPARED, FOR_WRITING, LISTED, Op, REQUEST_LEN, Request, SETTLED, Session};
+use crate::target::Target;
+use data::frame::{
+    self, Answer, COMPARED, FOR_WRITING, HELD, LISTED, Op, REQUEST_LEN, Request, SETTLED, Session,
+};
 use data::hello::{self, ClientHello, HELLO_LEN, MoverHello};
 use data::{
     CAPABILITY_LEN, Capability, CapabilityKey, Incoming, Link, MAX_MESSAGE, Outgoing, Refusal, Rights,
@@ -294,7 +296,6 @@ impl Connection<'_> {
         let nothing = capability.range.start..capability.range.start;
         let everything = 0..u64::MAX;
         let to_the_end = request.offset..u64::MAX;
-        let read_write = Rights::READ.and(Rights::WRITE);
         let (rights, range) = match request.op {
             Op::Attach => return Ok(()),
             Op::Read => (Rights::READ, request.offset..request.offset.saturating_add(request.length)),
@@ -303,7 +304,13 @@ impl Connection<'_> {
             Op::SetLength => (Rights::WRITE, to_the_end),
             Op::Stat => (Rights::default(), nothing),
             Op::Create | Op::Remove | Op::Fence | Op::Revoke => (Rights::MANAGE, nothing),
-            Op::Descriptor if request.flags & FOR_WRITING != 0 => (read_write, everything.clone()),
+            // What was written by one would have no sums, and no fence would end it.
+            Op::Descriptor if request.flags & FOR_WRITING != 0 => {
+                return Err(Refusal::Malformed("descriptors are given for reading only"));
+            }
+            Op::Descriptor if !self.outgoing.is_local() => {
+                return Err(Refusal::Malformed("descriptors can be given to clients on the same host only"));
+            }
             Op::Descriptor => (Rights::READ, everything.clone()),
         };
         let object = match request.op {
@@ -379,27 +386,11 @@ impl Connection<'_> {
                 let since = Time::from_nanos(i64::try_from(request.offset).unwrap_or(i64::MAX));
                 target.revoke(request.object, since).map(|()| nothing(0))
             }
-            Op::Descriptor => self.descriptor(target, id, generation, request.flags & FOR_WRITING != 0),
+            Op::Descriptor => {
+                let (length, descriptor) = target.descriptor(id, generation)?;
+                Ok((length, Body::Descriptor(descriptor)))
+            }
         }
-    }
-
-    fn descriptor(
-        &self,
-        target: &Target,
-        id: ObjectId,
-        generation: u64,
-        write: bool,
-    ) -> Result<(u64, Body), Refusal> {
-        if !self.outgoing.is_local() {
-            return Err(Refusal::Malformed("descriptors can be given to clients on the same host only"));
-        }
-        let object = target.object(id)?;
-        object.admits(generation)?;
-        if write {
-            object.forget_sums()?;
-        }
-        let descriptor = target.disk.open_object(id, write).map_err(disk_refused)?;
-        Ok((object.length()?, Body::Descriptor(descriptor)))
     }
 
     fn answer(
@@ -409,7 +400,18 @@ impl Connection<'_> {
         value: u64,
         body: Body,
     ) -> Result<(), Ending> {
+        let held = match &body {
+            // He compares what he reads by himself, as he would what is sent: neither has been looked at here.
+            Body::Bytes(content) => {
+                request.flags & HELD != 0
+                    && content.length > 0
+                    && self.outgoing.is_local()
+                    && matches!(content.source, Source::File(..))
+            }
+            _ => false,
+        };
         let (parts, length): (&[u32], usize) = match &body {
+            Body::Bytes(content) if held => (&content.parts, 0),
             Body::Bytes(content) => (&content.parts, content.available()),
             _ => (&[], 0),
         };
@@ -427,6 +429,10 @@ impl Connection<'_> {
         match &body {
             Body::Nothing => out.send(&[&header], false),
             Body::Descriptor(descriptor) => out.pass(&header, descriptor.as_fd()),
+            Body::Bytes(_) if held => {
+                self.mover.held.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                out.send(&[&header, &sums], false)
+            }
             Body::Bytes(content) => match &content.source {
                 Source::Memory(bytes) => out.send(&[&header, &sums, bytes], false),
                 // Where nothing follows, the network must not wait for it.

@@ -2,9 +2,10 @@
 
 use crate::object::NO_FENCE;
 use data::{Capability, Refusal};
-use ident::Refusals;
+use ident::{Origin, Refusals};
 use parking_lot::Mutex;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 /// Between two lines that tell how many more refusals there were at an address.
@@ -14,27 +15,43 @@ const SUM_UP: Duration = Duration::from_secs(60);
 #[derive(Clone, Debug)]
 pub struct Peer {
     name: String,
-    address: IpAddr,
-    /// On this host. The node itself and all its users have this address, so nobody is kept out for what one of them does.
+    from: Origin,
+    /// On this host, and not known to be one of its users. The node itself and all its users have this address, so nobody is kept out for what one of them does.
     here: bool,
 }
 
 impl Peer {
     /// Somebody on this host.
     pub fn here() -> Self {
-        Self { name: "this host".to_owned(), address: Ipv4Addr::LOCALHOST.into(), here: true }
+        let from = IpAddr::from(Ipv4Addr::LOCALHOST).into();
+        Self { name: "this host".to_owned(), from, here: true }
     }
 
     /// Somebody at that address of another host.
     pub fn at(from: SocketAddr) -> Self {
-        Self { name: from.to_string(), address: from.ip().to_canonical(), here: false }
+        Self { name: from.to_string(), from: from.ip().into(), here: false }
     }
 
     /// Whoever has made a connection over TCP.
     pub(super) fn of(stream: &TcpStream, from: SocketAddr) -> Self {
-        let peer = Self::at(from);
-        let own = stream.local_addr().is_ok_and(|own| own.ip().to_canonical() == peer.address);
-        Self { here: own || peer.address.is_loopback(), ..peer }
+        let address = from.ip().to_canonical();
+        let own = stream.local_addr().is_ok_and(|own| own.ip().to_canonical() == address);
+        Self { here: own || address.is_loopback(), ..Self::at(from) }
+    }
+
+    /// Whoever has made a connection over a socket of this host. The kernel says which user that is, so nobody else is kept out for what he does; root and
+    /// the user of this process are trusted as the host is.
+    pub(super) fn beside(stream: &UnixStream) -> Self {
+        let user = rustix::net::sockopt::socket_peercred(stream).map(|peer| peer.uid);
+        match user {
+            Ok(user) if !user.is_root() && user != rustix::process::geteuid() => Self::user(user.as_raw()),
+            _ => Self::here(),
+        }
+    }
+
+    fn user(user: u32) -> Self {
+        let from = Origin::User(user);
+        Self { name: from.to_string(), from, here: false }
     }
 }
 
@@ -98,7 +115,7 @@ impl What {
     }
 }
 
-/// Refusals by address.
+/// Refusals by whom they are put down to.
 #[derive(Debug, Default)]
 pub(super) struct Gate {
     /// Of those who may be attackers. Whoever has many is not listened to.
@@ -113,7 +130,7 @@ impl Gate {
     /// Whether somebody is listened to.
     pub(super) fn lets(&self, peer: &Peer, now: Instant) -> bool {
         self.sum_up_at(now);
-        peer.here || self.suspects.allows(peer.address, now)
+        peer.here || self.suspects.allows(peer.from, now)
     }
 
     /// Tells the log of a refusal, and counts it if it is due. False: whoever got it is not listened to any more.
@@ -127,12 +144,12 @@ impl Gate {
         }
         self.sum_up_at(now);
         if !denial.suspect {
-            if self.ordinary.note(peer.address, now).told {
+            if self.ordinary.note(peer.from, now).told {
                 tracing::info!(%peer, client, user, target, file, object, "refused: {why}");
             }
             return true;
         }
-        let noted = self.suspects.note(peer.address, now);
+        let noted = self.suspects.note(peer.from, now);
         let limited = noted.limited && !peer.here;
         if noted.told {
             let then = if limited { "; nobody there is listened to for a while" } else { "" };
@@ -154,11 +171,11 @@ impl Gate {
 
     /// Tells how many refusals had no line of their own.
     pub(super) fn sum_up(&self) {
-        for (address, count) in self.suspects.untold() {
-            tracing::warn!(%address, count, "that many more were refused there as those before");
+        for (from, count) in self.suspects.untold() {
+            tracing::warn!(address = %from, count, "that many more were refused there as those before");
         }
-        for (address, count) in self.ordinary.untold() {
-            tracing::info!(%address, count, "that many more were refused there, as it happens to honest clients");
+        for (from, count) in self.ordinary.untold() {
+            tracing::info!(address = %from, count, "that many more were refused there, as it happens to honest clients");
         }
     }
 }
@@ -189,6 +206,15 @@ mod tests {
         assert!(gate.lets(&bad, later));
         assert_eq!(refused(&gate, &bad, &suspect, 1000, later), 1);
         assert!(!gate.lets(&bad, later) && gate.lets(&bad, later + Duration::from_secs(60)));
+    }
+
+    #[test]
+    fn a_user_of_this_host_waits_alone() {
+        let (gate, now) = (Gate::default(), Instant::now());
+        let suspect = Denial::from(Refusal::Signature);
+        assert_eq!(refused(&gate, &Peer::user(1000), &suspect, 1000, now), 1);
+        assert!(!gate.lets(&Peer::user(1000), now) && gate.lets(&Peer::user(1001), now));
+        assert!(gate.lets(&Peer::here(), now) && gate.lets(&at("127.0.0.1"), now));
     }
 
     #[test]

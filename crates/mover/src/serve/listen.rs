@@ -25,14 +25,15 @@ impl Mover {
         })
     }
 
-    /// The same for clients of this host, who may be given descriptors.
+    /// The same for clients of this host, who may be given descriptors by which they read.
     ///
     /// # Errors
     /// The listener fails.
     pub fn listen_unix(self: &Arc<Self>, listener: &UnixListener) -> std::io::Result<()> {
         self.listen(|| {
             let (stream, _) = listener.accept()?;
-            Ok((Link::unix(stream), Peer::here()))
+            let peer = Peer::beside(&stream);
+            Ok((Link::unix(stream), peer))
         })
     }
 

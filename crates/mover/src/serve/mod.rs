@@ -30,6 +30,8 @@ pub struct Mover {
     clock: Box<dyn Fn() -> Time + Send + Sync>,
     ask: OnceLock<Box<dyn Fn() + Send + Sync>>,
     next: AtomicU64,
+    /// Reads whose bytes clients took by descriptors.
+    held: AtomicU64,
     gate: Gate,
     stopping: AtomicBool,
     connections: Mutex<BTreeMap<u64, HangUp>>,
@@ -72,6 +74,7 @@ impl Mover {
             clock,
             ask: OnceLock::new(),
             next: AtomicU64::new(1),
+            held: AtomicU64::new(0),
             gate: Gate::default(),
             stopping: AtomicBool::new(false),
             connections: Mutex::default(),
@@ -98,6 +101,11 @@ impl Mover {
         if !self.stopping.load(Ordering::Acquire) {
             targets.entry(target.id()).or_insert_with(|| target.clone());
         }
+    }
+
+    /// How many reads were answered without bytes, because the client takes them by a descriptor.
+    pub fn held_reads(&self) -> u64 {
+        self.held.load(Ordering::Relaxed)
     }
 
     /// A target, if it is served here.
@@ -131,6 +139,9 @@ impl Mover {
         self.stopping.store(true, Ordering::Release);
         self.connections.lock().values().for_each(|hang_up| hang_up());
         self.gate.sum_up();
+        if self.held_reads() > 0 {
+            tracing::info!(reads = self.held_reads(), "programs of this host have read by descriptors");
+        }
         let end = Instant::now() + patience;
         while !self.connections.lock().is_empty() && Instant::now() < end {
             std::thread::sleep(Duration::from_millis(2));

@@ -5,8 +5,9 @@ use data::{Ask, Capability, CapabilityKey, Channel, Link, Rights, Slot, TargetSe
 use mover::{Mover, Secrets, Target};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::ops::Range;
+use std::os::unix::net::UnixListener;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 use types::{Ino, TargetId, Time};
 
@@ -52,6 +53,7 @@ pub struct Served {
     pub target: Arc<Target>,
     /// Ends the loop that accepts.
     listener: TcpListener,
+    near: Mutex<Vec<UnixListener>>,
 }
 
 impl Served {
@@ -68,11 +70,27 @@ impl Served {
         let address = listener.local_addr().unwrap();
         let (serving, accepting) = (mover.clone(), listener.try_clone().unwrap());
         std::thread::spawn(move || serving.listen_tcp(&accepting).unwrap());
-        Self { mover, address, target, listener }
+        Self { mover, address, target, listener, near: Mutex::default() }
     }
 
     pub fn channel(&self, client: u64, channel: u64) -> Channel {
         self::channel(self.address, client, channel)
+    }
+
+    /// Listens at this socket too.
+    pub fn listen_near(&self, socket: &Path) {
+        let (serving, listener) = (self.mover.clone(), UnixListener::bind(socket).unwrap());
+        self.near.lock().unwrap().push(listener.try_clone().unwrap());
+        std::thread::spawn(move || serving.listen_unix(&listener));
+    }
+
+    /// A channel that goes within this host if somebody listens at this socket.
+    pub fn near(&self, socket: &Path, client: u64, channel: u64) -> Channel {
+        let (socket, address) = (socket.to_owned(), self.address);
+        let terms = terms(address.to_string(), client, channel);
+        let near = Box::new(move || Link::near(&socket, |descriptor| descriptor));
+        let dial = Box::new(move || Link::tcp(TcpStream::connect(address)?));
+        Channel::open_near(Some(near), dial, terms).unwrap()
     }
 
     /// Ends in order; the target may be opened again.
@@ -85,7 +103,10 @@ impl Served {
         // Whoever accepts wakes up by this, and finds that the mover stops.
         drop(TcpStream::connect(self.address));
         drop(self.listener);
-        let Self { mover, target, .. } = self;
+        let Self { mover, target, near, .. } = self;
+        for listener in near.into_inner().unwrap() {
+            rustix::net::shutdown(&listener, rustix::net::Shutdown::Both).unwrap();
+        }
         drop(target);
         let until = std::time::Instant::now() + PATIENCE;
         while Arc::strong_count(&mover) > 1 {
@@ -96,15 +117,12 @@ impl Served {
 }
 
 pub fn channel(address: SocketAddr, client: u64, channel: u64) -> Channel {
-    let terms = Terms {
-        mover: address.to_string(),
-        client,
-        channel,
-        cluster: CLUSTER,
-        patience: PATIENCE,
-        window_bytes: 4 << 20,
-    };
+    let terms = terms(address.to_string(), client, channel);
     Channel::open(Box::new(move || Link::tcp(TcpStream::connect(address)?)), terms).unwrap()
+}
+
+pub fn terms(mover: String, client: u64, channel: u64) -> Terms {
+    Terms { mover, client, channel, cluster: CLUSTER, patience: PATIENCE, window_bytes: 4 << 20 }
 }
 
 pub fn ask(op: Op, object: u64, offset: u64, length: u64) -> Ask {

@@ -1,9 +1,9 @@
 //! What is written is what is read, whatever the order and the borders, and what is not what was written is not given out.
 
 use crate::common::{Served, ask, capability, create, key, path, read, write};
+use data::Refusal;
 use data::frame::{COMPARED, Op};
 use data::sum::BLOCK;
-use data::{Refusal, Rights};
 use proptest::prelude::*;
 use std::os::unix::fs::FileExt;
 
@@ -265,51 +265,4 @@ fn readers_never_see_a_torn_block_while_others_write_beside_them() {
     for (record, bytes) in all.chunks(RECORD).enumerate() {
         assert!(bytes.iter().all(|byte| *byte == (record + 4) as u8), "record {record}");
     }
-}
-
-#[test]
-fn a_descriptor_is_given_on_this_host_only_and_ends_the_sums_when_it_can_write() {
-    use std::os::unix::net::{UnixListener, UnixStream};
-    let dir = tempfile::tempdir().unwrap();
-    let served = Served::new(dir.path());
-    let granted = capability(1);
-    let remote = served.channel(1, 1);
-    let slot = remote.attach(&granted, key(&granted)).unwrap();
-    create(&remote, &slot, 1..2);
-    write(&remote, &slot, 1, 0, b"over the network");
-    assert!(
-        remote.call(&slot, ask(Op::Descriptor, 1, 0, 0), vec![]).unwrap_err().is(&Refusal::Malformed(""))
-    );
-
-    let socket = dir.path().join("socket");
-    let listener = UnixListener::bind(&socket).unwrap();
-    let mover = served.mover.clone();
-    std::thread::spawn(move || mover.listen_unix(&listener));
-    let terms = data::Terms {
-        mover: socket.display().to_string(),
-        client: 1,
-        channel: 2,
-        cluster: crate::common::CLUSTER,
-        patience: crate::common::PATIENCE,
-        window_bytes: 1 << 20,
-    };
-    let local =
-        data::Channel::open(Box::new(move || Ok(data::Link::unix(UnixStream::connect(&socket)?))), terms)
-            .unwrap();
-    let mut reader = capability(1);
-    reader.rights = Rights::READ;
-    let reading = local.attach(&reader, key(&reader)).unwrap();
-    let mut for_writing = ask(Op::Descriptor, 1, 0, 0);
-    let descriptor = local.call(&reading, for_writing, vec![]).unwrap().descriptor.unwrap();
-    let file = std::fs::File::from(descriptor);
-    let mut start = [0; 4];
-    file.read_exact_at(&mut start, 0).unwrap();
-    assert_eq!(&start, b"over");
-    assert!(file.write_at(b"!", 0).is_err());
-    for_writing.flags = data::frame::FOR_WRITING;
-    assert!(local.call(&reading, for_writing, vec![]).unwrap_err().is(&Refusal::Capability("")));
-    let writing = local.attach(&granted, key(&granted)).unwrap();
-    let file = std::fs::File::from(local.call(&writing, for_writing, vec![]).unwrap().descriptor.unwrap());
-    file.write_all_at(b"here", 0).unwrap();
-    assert_eq!(read(&remote, &slot, 1, 0, 100), b"here the network");
 }

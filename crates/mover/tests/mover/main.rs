@@ -5,6 +5,7 @@
 mod common;
 
 mod content;
+mod held;
 mod limited;
 mod refusals;
 mod site;

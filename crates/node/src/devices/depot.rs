@@ -368,7 +368,8 @@ impl Given {
             before.end();
         }
         // Whoever asks can read elsewhere if a mover does not answer here.
-        Ok(Filling { device, depot, ways: Ways::default().quick(), file: None, back: None })
+        let ways = Ways::default().beside(Some(&self.state)).quick();
+        Ok(Filling { device, depot, ways, file: None, back: None })
     }
 }
 

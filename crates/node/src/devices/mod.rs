@@ -24,6 +24,7 @@ use crate::error::failure;
 use parking_lot::{Mutex, RwLock};
 use scsi::{Alone, Data, Sense, SenseKey, Transport, TransportError};
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -36,6 +37,8 @@ pub(crate) struct Given {
     /// The ways to those that were given, as long as a command may be at work there.
     ways: Mutex<Vec<(Device, Weak<OneByOne>)>>,
     epochs: Epochs,
+    /// Of this node.
+    pub(super) state: PathBuf,
 }
 
 /// The way to a device, for one command at a time.
@@ -66,7 +69,8 @@ impl Given {
     /// Those of the configuration. Nothing is opened before the first command.
     pub fn of(config: &crate::Config) -> Self {
         let epochs = Epochs::of(&config.state_dir);
-        let given = Self { devices: RwLock::default(), ways: Mutex::default(), epochs };
+        let state = config.state_dir.clone();
+        let given = Self { devices: RwLock::default(), ways: Mutex::default(), epochs, state };
         given.renew(&config.devices);
         given
     }

@@ -16,6 +16,7 @@ mod leave;
 mod lent;
 mod mend;
 mod moves;
+mod near;
 mod outcome;
 mod pace;
 mod places;

@@ -4,6 +4,7 @@
 use super::REPORT_EVERY;
 use super::apart::Apart;
 use super::known::{Disks, Said};
+use super::near::Near;
 use crate::Node;
 use crate::config::TargetConfig;
 use crate::error::failure;
@@ -125,6 +126,8 @@ struct Serving {
     opens: Apart<Result<Target, TargetError>>,
     tells: Apart<Result<(), TargetError>>,
     thread: std::thread::JoinHandle<()>,
+    /// For programs of this host.
+    near: Option<Near>,
 }
 
 impl Serving {
@@ -179,6 +182,10 @@ impl Serving {
             let foreign = matches!(taken, Some(Err(TargetError::Foreign { .. })));
             if let Some(target) = self.targets.get(&uuid).filter(|_| taken.is_some() && !foreign) {
                 // Not before it was told of the present turn: it may have been opened with the secrets of an earlier one.
+                // Its name is there first: whoever finds it served goes that way.
+                if let Some(near) = &mut self.near {
+                    near.name(target.id());
+                }
                 self.mover.add(target);
             }
             let why = match taken {
@@ -248,7 +255,7 @@ fn serve(node: &Weak<Node>, listener: TcpListener, address: SocketAddr, wakes: &
             break;
         }
     }
-    let Some(Serving { mover, thread, .. }) = serving else { return };
+    let Some(Serving { mover, thread, near, .. }) = serving else { return };
     if let Err(e) = mover.stop() {
         tracing::error!(
             "the targets of this node could not be closed well: {e}; they are repaired at the next start"
@@ -257,6 +264,9 @@ fn serve(node: &Weak<Node>, listener: TcpListener, address: SocketAddr, wakes: &
     // Whether it succeeds does not matter.
     let _ = TcpStream::connect_timeout(&super::reachable(address), WAKE);
     let _ = thread.join();
+    if let Some(near) = near {
+        near.end();
+    }
 }
 
 impl Node {
@@ -294,7 +304,8 @@ impl Node {
         let served = found.iter().map(|(config, report)| (report.uuid.as_str(), config.path.as_path()));
         missing = self.without_refused(&mut grants, served).or(missing);
         if serving.is_none() {
-            *serving = begin(*own.credentials.identity.cluster.as_bytes(), listener, wakes)?;
+            let cluster = *own.credentials.identity.cluster.as_bytes();
+            *serving = begin(cluster, &self.config.state_dir, listener, wakes)?;
         }
         if let Some(serving) = serving {
             serving.grant(&grants);
@@ -328,12 +339,14 @@ fn report(target: &TargetConfig, said: Said) -> TargetReport {
 /// Listens for who wants to move bytes; the targets come as they are opened.
 fn begin(
     cluster: [u8; 16],
+    state: &Path,
     listener: &mut Option<TcpListener>,
     wakes: &Arc<Wakes>,
 ) -> Result<Option<Serving>, Failure> {
     let failed = |e: std::io::Error| failure(ErrorClass::NoSpace, format!("the mover cannot begin: {e}"));
     let mover = Mover::new(cluster, [], Box::new(crate::now)).map_err(failed)?;
     let Some(listener) = listener.take() else { return Ok(None) };
+    let near = Near::listen(state, &mover);
     let (accepts, wakes) = (mover.clone(), wakes.clone());
     mover.when_behind(Box::new(move || wakes.is_behind()));
     let thread = std::thread::Builder::new().name("mover-accept".into()).spawn(move || {
@@ -349,6 +362,7 @@ fn begin(
         opens: Apart::default(),
         tells: Apart::default(),
         thread: thread.map_err(failed)?,
+        near,
     }))
 }
 
@@ -421,7 +435,8 @@ mod tests {
 
     fn serving() -> Serving {
         let mut listener = Some(TcpListener::bind("127.0.0.1:0").unwrap());
-        begin([1; 16], &mut listener, &Arc::default()).unwrap().unwrap()
+        // Nothing of it is there, so nobody listens for programs of this host.
+        begin([1; 16], Path::new("/nonexistent"), &mut listener, &Arc::default()).unwrap().unwrap()
     }
 
     fn reported(targets: &[TargetConfig], said: &[Said]) -> Vec<Found> {

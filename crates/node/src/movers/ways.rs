@@ -479,7 +479,8 @@ impl Node {
             patience,
             window_bytes: WINDOW,
         };
-        Channel::open(Box::new(dial), terms)
+        let near = stripe::near(Some(&self.config.state_dir), target, |socket| socket);
+        Channel::open_near(near, Box::new(dial), terms)
             .map_err(|e| failure(ErrorClass::Retry, format!("target {target}: {e}; try again later")))
     }
 }
