@@ -31,7 +31,7 @@ struct Known {
 /// What becomes of a file.
 pub enum Found {
     /// It goes past the mount.
-    Past(File),
+    Past(Box<File>),
     /// It goes through the mount for now.
     Later,
     /// It stays with the mount.
@@ -77,7 +77,7 @@ impl Nodes {
             |why: &dyn std::fmt::Display| log::say(&format_args!("inode {ino} stays with the mount: {why}"));
         let session = self.session(&node, ino)?;
         match session.open_direct(ino, flags, much) {
-            Ok(Some(file)) if much || file.has_object() => Some(Found::Past(file)),
+            Ok(Some(file)) if much || file.has_object() => Some(Found::Past(Box::new(file))),
             Ok(Some(_)) => Some(Found::Later),
             // Where a right to read could be had it may be there later: somebody who writes it closes it, and others have asked, too.
             Ok(None) if !flags.write => Some(Found::Later),

@@ -195,7 +195,7 @@ impl Open {
         match table.nodes.open(fd, self.what.1, self.flags, much) {
             Found::Past(file) if !mapped => {
                 log::say(&format_args!("inode {} goes past the mount", self.what.1));
-                Some(self.direct.write().insert(Arc::new(file)).clone())
+                Some(self.direct.write().insert(Arc::from(file)).clone())
             }
             Found::Later if !mapped => {
                 let why = if much {
