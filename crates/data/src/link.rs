@@ -112,7 +112,7 @@ impl Link {
         let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
         let socket = Socket::from(place(socket.into()));
         socket.connect_timeout(&address, CONNECT)?;
-        Ok(Self::over(socket.into(), Some(place)))
+        Ok(Self::over(socket.into(), true, Some(place)))
     }
 
     /// Over TCP. Without traffic, a dead host is noticed within 15 s.
@@ -126,21 +126,21 @@ impl Link {
         sockopt::set_tcp_keepintvl(&stream, Duration::from_secs(3))?;
         sockopt::set_tcp_keepcnt(&stream, 3)?;
         sockopt::set_tcp_user_timeout(&stream, 15_000)?;
-        Ok(Self::over(stream.into(), None))
+        Ok(Self::over(stream.into(), false, None))
     }
 
-    /// Over a unix socket, that is, within one host.
+    /// Over a unix socket, that is, within one host, for who gives descriptors and takes none.
     pub fn unix(stream: UnixStream) -> Self {
-        Self::over(stream.into(), Some(|descriptor| descriptor))
+        Self::over(stream.into(), true, None)
     }
 
-    /// `local`: within one host, and what becomes of descriptors.
-    fn over(socket: OwnedFd, local: Option<Place>) -> Self {
+    /// `local`: within one host. `place`: what becomes of descriptors that come; none: they do not come.
+    fn over(socket: OwnedFd, local: bool, place: Option<Place>) -> Self {
         let socket = Arc::new(socket);
         let closing = socket.clone();
         Self {
-            incoming: Box::new(SocketIn { socket: socket.clone(), local, descriptor: None }),
-            outgoing: Box::new(SocketOut { socket, local: local.is_some() }),
+            incoming: Box::new(SocketIn { socket: socket.clone(), place, descriptor: None }),
+            outgoing: Box::new(SocketOut { socket, local }),
             // It may be shut down already.
             hang_up: Arc::new(move || {
                 let _ = rustix::net::shutdown(&*closing, rustix::net::Shutdown::Both);
@@ -260,7 +260,7 @@ fn forget_sent(left: &mut Vec<&[u8]>, mut sent: usize) {
 
 struct SocketIn {
     socket: Arc<OwnedFd>,
-    local: Option<Place>,
+    place: Option<Place>,
     descriptor: Option<OwnedFd>,
 }
 
@@ -268,7 +268,7 @@ impl Incoming for SocketIn {
     fn receive(&mut self, into: &mut [u8]) -> Result<()> {
         let mut done = 0;
         while done < into.len() {
-            let got = match self.local {
+            let got = match self.place {
                 Some(place) => self.receive_with_descriptor(&mut into[done..], place),
                 None => rustix::net::recv(&*self.socket, &mut into[done..], RecvFlags::empty())
                     .map(|(got, _)| got),

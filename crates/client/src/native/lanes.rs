@@ -47,9 +47,10 @@ pub enum Way {
 
 impl Way {
     /// State directory of the node, if that is on this host: its socket is there.
-    fn state(&self) -> Option<&Path> {
+    fn state(&self) -> Option<PathBuf> {
         match self {
-            Self::Socket(socket) => socket.parent(),
+            // Wherever the program goes.
+            Self::Socket(socket) => std::path::absolute(socket).ok()?.parent().map(Path::to_owned),
             Self::Remote(_) => None,
         }
     }
@@ -265,7 +266,7 @@ impl Lanes {
     /// Connects once, to see whether a node is there.
     pub fn new(way: Way, options: Options) -> Done<Self> {
         let beside = way.state().filter(|_| options.descriptors);
-        let first = Lane::new(Ways::placed(options.place).beside(beside));
+        let first = Lane::new(Ways::placed(options.place).beside(beside.as_deref()));
         let more = (1..NAMES).map(|_| Lane::new(first.ways.more())).collect::<Vec<_>>();
         let lanes = Self {
             way,

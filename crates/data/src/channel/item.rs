@@ -1,5 +1,6 @@
 //! Requests on their way, their answers, and the slots of capabilities.
 
+use super::descriptors::{Kept, Way};
 use super::{Ask, Shared};
 use crate::frame::{Answer, HELD, Op, Request, SETTLED};
 use crate::{CAPABILITY_LEN, CapabilityKey, DataError, Result, sum};
@@ -50,7 +51,7 @@ pub(super) struct Item {
     pub(super) outcome: Arc<Outcome>,
     pub(super) slot: Slot,
     /// By what the bytes are read if they are not sent.
-    pub(super) held: Option<Arc<OwnedFd>>,
+    pub(super) held: Option<Arc<Kept>>,
 }
 
 /// An answer.
@@ -116,17 +117,19 @@ impl Ticket {
         let mut outcome = self.outcome;
         let mut ask = self.ask;
         for _ in 0..ATTEMPTS {
-            let buffer = match outcome.take()? {
-                reply if ask.op == Op::Read && sum::parts(ask.offset, &reply.bytes) != reply.sums => {
-                    reply.bytes
-                }
-                reply => return Ok(reply),
-            };
-            if ask.flags & HELD != 0 {
+            let reply = outcome.take()?;
+            let held = ask.flags & HELD != 0;
+            // By a descriptor fewer bytes come where they are not in memory, and where they change.
+            let whole = !held
+                || reply.bytes.len() as u64 == ask.length.min(reply.object_length.saturating_sub(ask.offset));
+            if ask.op != Op::Read || (whole && sum::parts(ask.offset, &reply.bytes) == reply.sums) {
+                return Ok(reply);
+            }
+            if held && whole {
                 self.shared.forget(ask.object);
             }
-            ask.flags = ask.flags & !HELD | SETTLED;
-            outcome = self.shared.submit(&self.slot, ask, buffer)?.outcome;
+            ask.flags = ask.flags & !HELD | if whole { SETTLED } else { 0 };
+            outcome = self.shared.submit_by(Way::Sent, &self.slot, ask, reply.bytes)?.outcome;
         }
         Err(DataError::Damaged { mover: self.shared.terms.mover.clone(), object: ask.object })
     }

@@ -1,5 +1,6 @@
 //! The thread that connects, reads answers, and connects again.
 
+use super::descriptors::Got;
 use super::item::{Granted, Item, Reply};
 use super::{Live, Shared, descriptors};
 use crate::frame::{self, ANSWER_LEN, Answer, Op, Request, Session};
@@ -280,7 +281,27 @@ fn by_descriptor(shared: &Shared, item: &Item, body: &mut Body) {
         (Some(descriptor), _) if body.is_not_sent() => {
             let length = length.min(body.answer.value.saturating_sub(offset)) as usize;
             let memory = std::mem::take(&mut body.bytes);
-            body.bytes = descriptors::read_by(descriptor, offset, length, memory);
+            let got = descriptors::read_by(descriptor, offset, length, memory);
+            let mut all = shared.descriptors.lock();
+            all.tried(slot, object, matches!(got, Got::Bytes(_)));
+            let useless = matches!(got, Got::Unknown(_)).then(|| all.of_no_use(slot, object));
+            drop(all);
+            drop(useless);
+            body.bytes = match got {
+                Got::Bytes(bytes) => bytes,
+                // Fewer than there are to be: whoever waits asks for them over the connection.
+                Got::NotThere(mut memory) | Got::Unknown(mut memory) => {
+                    memory.clear();
+                    memory
+                }
+            };
+        }
+        // It has no sums, by which what is read could be compared.
+        (Some(_), Op::Read)
+            if body.answer.code == 0 && body.answer.length > 0 && shared.is_near.load(Ordering::Acquire) =>
+        {
+            let useless = shared.descriptors.lock().of_no_use(slot, object);
+            drop(useless);
         }
         _ if gone.contains(&body.answer.code) => shared.forget(object),
         _ => {}

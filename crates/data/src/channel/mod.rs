@@ -18,12 +18,11 @@ pub use item::{Granted, Reply, Slot, Ticket};
 
 use crate::frame::{self, HELD, LISTED, Op, Request};
 use crate::{Capability, CapabilityKey, DataError, HangUp, Link, Outgoing, Result, sum};
-use descriptors::{Descriptors, Way};
+use descriptors::{Descriptors, Kept, Way};
 use greeted::Greeted;
 use item::{Held, Item, Outcome};
 use parking_lot::{Condvar, Mutex};
 use std::collections::{BTreeMap, VecDeque};
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -239,7 +238,12 @@ pub struct Ask {
 }
 
 impl Shared {
-    fn submit(self: &Arc<Self>, slot: &Slot, mut ask: Ask, buffer: Vec<u8>) -> Result<Ticket> {
+    fn submit(self: &Arc<Self>, slot: &Slot, ask: Ask, buffer: Vec<u8>) -> Result<Ticket> {
+        let way = self.way(slot, &ask, &buffer);
+        self.submit_by(way, slot, ask, buffer)
+    }
+
+    fn submit_by(self: &Arc<Self>, way: Way, slot: &Slot, mut ask: Ask, buffer: Vec<u8>) -> Result<Ticket> {
         let sums = match ask.op {
             Op::Write => frame::encode_sums(&sum::parts(ask.offset, &buffer)),
             _ => Vec::new(),
@@ -249,7 +253,7 @@ impl Shared {
             Op::Read => ask.length as usize,
             _ => 0,
         };
-        let (held, wanted) = match self.way(slot, &ask, &buffer) {
+        let (held, wanted) = match way {
             Way::Held(descriptor) => (Some(descriptor), false),
             way => (None, matches!(way, Way::SentAndAsk)),
         };
@@ -353,7 +357,7 @@ impl State {
         ask: Ask,
         (sums, buffer): (Vec<u8>, Vec<u8>),
         weight: usize,
-        held: Option<Arc<OwnedFd>>,
+        held: Option<Arc<Kept>>,
     ) -> Option<Arc<Outcome>> {
         let granted = self.slots.get(&slot.0.number).filter(|_| !self.closed)?.granted.clone();
         let sequence = if ask.op == Op::Attach { 0 } else { self.sequence + 1 };

@@ -11,6 +11,8 @@ use std::time::Duration;
 
 /// Bytes of the file that is written in place.
 const FILE: usize = 24 << 20;
+/// Files of a MiB, after which more are made more slowly.
+const MANY: u64 = 120;
 
 fn main() {
     let arguments: Vec<PathBuf> = std::env::args_os().skip(1).map(PathBuf::from).collect();
@@ -93,6 +95,11 @@ fn lengthen(path: &Path, elsewhere: &Path, stop: &AtomicBool) {
 fn make_many(path: &Path, elsewhere: &Path, stop: &AtomicBool) {
     let mut files = 0;
     while !stop.load(Ordering::Acquire) {
+        // However fast it is: there is to be room for all.
+        std::thread::sleep(if files < MANY { Duration::from_millis(30) } else { Duration::from_millis(300) });
+        if files == MANY + MANY / 4 {
+            continue;
+        }
         let file = File::create_new(path.join(files.to_string())).unwrap();
         for (at, bytes) in (0..).zip(noise(files, 1 << 20).chunks(64 << 10)) {
             file.write_all_at(bytes, at * (64 << 10)).unwrap();

@@ -255,7 +255,24 @@ fn what_has_no_sums_is_sent() {
             assert!(read(&near, &slot, 10, 0, LENGTH as u64) == bytes(LENGTH, 3));
         }
     });
-    assert_eq!((held, open(&path(bed.dir.path(), 10))), (0, 1));
+    assert_eq!(held, 0);
+    comes_to(&path(bed.dir.path(), 10), 0);
+}
+
+/// On a disk: there a file can be put out of memory, and is read by the mover first, for whom nobody else waits.
+#[test]
+fn what_is_not_in_memory_is_read_by_the_mover() {
+    let bed = Bed::new();
+    let (near, slot) = bed.holder(2, &reads_only(1));
+    let file = std::fs::File::open(bed.path()).unwrap();
+    for _ in 0..5 {
+        file.sync_all().unwrap();
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+        for at in [0, PIECE, 1000] {
+            let end = (at + PIECE).min(LENGTH as u64);
+            assert!(read(&near, &slot, 9, at, PIECE) == bytes(LENGTH, 1)[at as usize..end as usize]);
+        }
+    }
 }
 
 #[test]

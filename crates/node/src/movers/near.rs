@@ -43,6 +43,8 @@ impl Near {
         let thread = std::thread::Builder::new().name("mover-near".into()).spawn(move || {
             if let Err(e) = mover.listen_unix(&accepting) {
                 cannot(&path, &e);
+                // Nobody is to wait there.
+                let _ = fs::remove_file(&path);
             }
         })?;
         Ok(Self { state: state.to_owned(), listener, thread, named: BTreeSet::new() })
@@ -60,15 +62,19 @@ impl Near {
         }
     }
 
+    /// Whoever comes from now on goes over TCP.
+    pub(super) fn hide(&self) {
+        if let Err(e) = fs::remove_dir_all(directory(&self.state)) {
+            tracing::debug!("{}: {e}", directory(&self.state).display());
+        }
+    }
+
     /// Listens no longer; the mover has been stopped.
     pub(super) fn end(self) {
         // It wakes up by this; if not, it has ended.
         let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
         // A panic of it was reported when it happened.
         let _ = self.thread.join();
-        if let Err(e) = fs::remove_dir_all(directory(&self.state)) {
-            tracing::debug!("{}: {e}", directory(&self.state).display());
-        }
     }
 }
 
@@ -101,11 +107,10 @@ mod tests {
         [&first, &second].iter().for_each(|path| drop(UnixStream::connect(path).unwrap()));
         let mode = fs::metadata(&first).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o666);
-        mover.stop().unwrap();
-        // Also if somebody has removed them.
-        fs::remove_file(&first).unwrap();
-        near.end();
+        near.hide();
         assert!(!second.exists());
+        mover.stop().unwrap();
+        near.end();
     }
 
     #[test]

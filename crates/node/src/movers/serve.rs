@@ -256,6 +256,7 @@ fn serve(node: &Weak<Node>, listener: TcpListener, address: SocketAddr, wakes: &
         }
     }
     let Some(Serving { mover, thread, near, .. }) = serving else { return };
+    near.iter().for_each(Near::hide);
     if let Err(e) = mover.stop() {
         tracing::error!(
             "the targets of this node could not be closed well: {e}; they are repaired at the next start"
