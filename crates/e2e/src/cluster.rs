@@ -8,7 +8,7 @@ use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU16, Ordering};
 
 /// A node with one target that is to join; where it takes calls. Of 127.0.0.0/8 everything is this machine, so each node has an address.
 pub fn node() -> Bed {
@@ -18,11 +18,23 @@ pub fn node() -> Bed {
     bed
 }
 
+/// An address of this machine that nobody else in this process has been given, nor in others that run.
+pub fn host() -> String {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let next = NEXT.fetch_add(1, Ordering::Relaxed);
+    let [_, _, high, low] = std::process::id().to_be_bytes();
+    let high = (u16::from(high) + next / 250 * 97) % 254;
+    format!("127.{}.{low}.{}", 1 + high, 1 + next % 250)
+}
+
+/// Where a node listens there.
+pub fn address() -> String {
+    host() + ":7430"
+}
+
 /// Writes the configuration of such a node, with more lines for its library.
 pub fn configure(bed: &Bed, library: &str) {
-    static NEXT: AtomicU8 = AtomicU8::new(1);
-    let [_, _, high, low] = std::process::id().to_be_bytes();
-    let host = format!("127.{}.{low}.{}", 1 + high % 254, NEXT.fetch_add(1, Ordering::Relaxed));
+    let host = host();
     let config = format!(
         "[library]\ncartridges = 2\ncartridge_capacity = \"256 MiB\"\n{library}\n\
          [[classes]]\nname = \"default\"\ncopies = [\"primary\", \"second\"]\nmigrate_after_s = 3600\n\

@@ -1,6 +1,7 @@
 //! A node and its standby as real processes: what was acknowledged is there after a take-over, and the old node does not serve again.
 
 use e2e::Bed;
+use e2e::cluster::address;
 use rustix::process::Signal;
 use serde_json::Value;
 use std::io::Write;
@@ -8,19 +9,12 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Stdio;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 const LIBRARY: &str = "[library]\ncartridges = 2\ncartridge_capacity = \"64 MiB\"\n";
 /// Longest wait for what needs no more than a moment.
 const SOON: Duration = Duration::from_secs(120);
-
-/// Of 127.0.0.0/8 everything is this machine. Those of `e2e::cluster` begin at 1.
-fn address() -> String {
-    static NEXT: AtomicU8 = AtomicU8::new(128);
-    let [_, _, high, low] = std::process::id().to_be_bytes();
-    format!("127.{}.{low}.{}:7430", 1 + high % 254, NEXT.fetch_add(1, Ordering::Relaxed))
-}
 
 fn configure(bed: &Bed, text: &str) {
     std::fs::write(bed.state().join("config.toml"), text).unwrap();

@@ -177,11 +177,8 @@ fn two_nodes_over_one_cluster_take_turns() {
     let shared =
         with_engine(&cluster.address("turns")).replace("migrate_after_s = 0", "migrate_after_s = 3600");
     let shared = format!("{shared}take_turns_s = 5\n");
-    let listens = |n: u8| {
-        let [_, _, high, low] = std::process::id().to_be_bytes();
-        format!("{shared}[cluster]\nlisten = \"127.{}.{low}.{}:7430\"\n", 1 + high % 254, 230 + n)
-    };
-    let [first, second] = [1, 2].map(|n| Bed::new(&listens(n)));
+    let listens = || format!("{shared}[cluster]\nlisten = \"{}\"\n", e2e::cluster::address());
+    let [first, second] = [(); 2].map(|()| Bed::new(&listens()));
     first.up();
     first.ok(["cluster", "init", "--name", "first"]);
     e2e::cluster::join(&first, &second, "second");

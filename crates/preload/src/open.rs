@@ -188,8 +188,12 @@ impl Open {
             return None;
         }
         let _one = self.opening.try_lock()?;
-        if look(fd) != Some(self.what) {
+        if look(fd) != Some(self.what) || self.left.load(Ordering::Acquire) {
             return None;
+        }
+        // Somebody else was there first.
+        if let Some(file) = self.direct.read().clone() {
+            return Some(file);
         }
         let (mapped, much) = (table.is_mapped(self.what), moved_large >= after);
         match table.nodes.open(fd, self.what.1, self.flags, much) {

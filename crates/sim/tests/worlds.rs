@@ -49,6 +49,12 @@ fn a_seed_that_nobody_has_chosen() {
     good(&run(seed, shape(), None));
 }
 
+/// A volume whose index could not be written is emptied, and its drive dies before it is scratch: it stays as it is, with nothing on it that anybody misses.
+#[test]
+fn seed_1796067727_an_index_need_not_list_what_was_moved_away() {
+    good(&run(1_796_067_727, shape(), None));
+}
+
 /// The disk tier is full of files that two drives bring in; the file that a third wants waits until they have come.
 #[test]
 fn seed_2_a_recall_waits_for_the_room_that_other_recalls_have_been_given() {

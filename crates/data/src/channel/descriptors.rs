@@ -122,7 +122,11 @@ impl Descriptors {
                     known.pause.0 -= 1;
                     Way::Sent
                 }
-                What::Here(kept) => Way::Held(kept.clone()),
+                What::Here(kept) => {
+                    // Those behind it wait for what comes of it.
+                    known.pause.0 = known.pause.1;
+                    Way::Held(kept.clone())
+                }
                 What::Asked(_) | What::None => Way::Sent,
             };
             return (way, None);

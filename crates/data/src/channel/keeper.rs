@@ -283,7 +283,7 @@ fn by_descriptor(shared: &Shared, item: &Item, body: &mut Body) {
             let memory = std::mem::take(&mut body.bytes);
             let got = descriptors::read_by(descriptor, offset, length, memory);
             let mut all = shared.descriptors.lock();
-            all.tried(slot, object, matches!(got, Got::Bytes(_)));
+            all.tried(slot, object, matches!(&got, Got::Bytes(bytes) if bytes.len() == length));
             let useless = matches!(got, Got::Unknown(_)).then(|| all.of_no_use(slot, object));
             drop(all);
             drop(useless);

@@ -281,7 +281,13 @@ impl Shared {
         }
         match ask.op {
             Op::Read if ask.flags == 0 && ask.length >= descriptors::FROM => {
-                let (way, gone) = self.descriptors.lock().read(slot.0.number, ask.object, Instant::now());
+                let mut all = self.descriptors.lock();
+                // What is asked for over a connection that is gone would never come.
+                if !self.is_near.load(Ordering::Acquire) {
+                    return Way::Sent;
+                }
+                let (way, gone) = all.read(slot.0.number, ask.object, Instant::now());
+                drop(all);
                 drop(gone);
                 way
             }

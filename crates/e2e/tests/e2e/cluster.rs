@@ -6,7 +6,6 @@ use serde_json::Value;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::{Output, Stdio};
-use std::sync::atomic::{AtomicU8, Ordering};
 
 /// A node, and where it listens: of 127.0.0.0/8 everything is this machine, so each node of each test process has an address.
 fn node() -> (Bed, String) {
@@ -15,9 +14,7 @@ fn node() -> (Bed, String) {
 
 /// The same with more in its configuration.
 pub fn node_with(more: &str) -> (Bed, String) {
-    static NEXT: AtomicU8 = AtomicU8::new(1);
-    let [_, _, high, low] = std::process::id().to_be_bytes();
-    let address = format!("127.{}.{low}.{}:7430", 1 + high % 254, NEXT.fetch_add(1, Ordering::Relaxed));
+    let address = e2e::cluster::address();
     let library = "[library]\ncartridges = 2\ncartridge_capacity = \"64 MiB\"\n";
     let bed = Bed::new(&format!("{library}[cluster]\nlisten = \"{address}\"\n{more}"));
     bed.up();

@@ -1,7 +1,7 @@
 //! How hosts mount subsystems at junctions: on that directory and no other, again when the kernel took one away, and away in a moment when the node ends.
 
-use crate::subsystems::{address, listening, names};
-use e2e::cluster::join;
+use crate::subsystems::{listening, names};
+use e2e::cluster::{address, join};
 use e2e::{Bed, can_mount};
 use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::Signal;

@@ -2,7 +2,7 @@
 
 use crate::server::Server;
 use client::{ClientError, Connection, Remote};
-use e2e::cluster::{self, join, targets, up};
+use e2e::cluster::{self, address, join, targets, up};
 use e2e::{Bed, noise};
 use ident::Credentials;
 use rustix::process::Signal;
@@ -11,17 +11,10 @@ use std::fs;
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use types::ErrorClass;
 use wire::{Call, Reply};
-
-/// Of 127.0.0.0/8 everything is this machine. Others begin at 1, 64 and 128.
-pub fn address() -> String {
-    static NEXT: AtomicU8 = AtomicU8::new(192);
-    let [_, _, high, low] = std::process::id().to_be_bytes();
-    format!("127.{}.{low}.{}:7430", 1 + high % 254, NEXT.fetch_add(1, Ordering::Relaxed))
-}
 
 /// The settings of `[cluster]` with which a node is asked at an address, and others.
 pub fn listening(address: &str, more: &str) -> String {

@@ -2,6 +2,7 @@
 
 use crate::server::Server;
 use e2e::Bed;
+use e2e::cluster::address;
 use rustix::process::Signal;
 use serde_json::Value;
 use std::fs;
@@ -10,17 +11,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 use vtl::{Library, VtlConfig, serve};
-
-/// Of 127.0.0.0/8 everything is this machine. Others begin at 1 and at 128.
-fn address() -> String {
-    static NEXT: AtomicU8 = AtomicU8::new(64);
-    let [_, _, high, low] = std::process::id().to_be_bytes();
-    format!("127.{}.{low}.{}:7430", 1 + high % 254, NEXT.fetch_add(1, Ordering::Relaxed))
-}
 
 /// The tape library that both hosts reach, each as an initiator of its own.
 struct Hall {

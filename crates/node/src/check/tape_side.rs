@@ -133,13 +133,18 @@ fn compare(
         find(checked, serious(&subject, problem, "write-protected volumes and full ones get no new index"));
         return Ok(0);
     }
-    missed(&mut expected, &subject, checked);
+    let behind = volume.is_some_and(|v| v.indexed_to < v.append_block);
+    missed(&mut expected, behind, &subject, checked);
     read_all(worker, mounted, barcode, to_read, checked)
 }
 
-/// What the catalogue has there, and the index does not list.
-fn missed(expected: &mut Expected<'_>, subject: &str, checked: &mut Checked) {
+/// What the catalogue has there, and the index does not list. Of a volume that was `behind` with its index and gets none, as it was not emptied for want of a drive,
+/// nobody misses what is elsewhere by now.
+fn missed(expected: &mut Expected<'_>, behind: bool, subject: &str, checked: &mut Checked) {
     while let Some((path, file)) = expected.next() {
+        if behind && !file.live {
+            continue;
+        }
         let problem = format!("does not list {path} (inode {}), which the catalogue has there", file.ino);
         find(checked, serious(subject, problem, "stage the file from its other copy and migrate it again"));
     }
@@ -311,7 +316,7 @@ mod tests {
         let rig = Rig::new();
         let mut expected = Expected::new(&rig.worker.node.catalog, &"XX0009L9".into());
         let mut checked = Checked { files: 0, bytes: 0, findings: Vec::new() };
-        missed(&mut expected, "volume XX0009L9", &mut checked);
+        missed(&mut expected, false, "volume XX0009L9", &mut checked);
         let [found] = checked.findings.as_slice() else { panic!("{:?}", checked.findings) };
         assert!(found.is_serious() && found.problem.contains("cannot be read"), "{found:?}");
     }

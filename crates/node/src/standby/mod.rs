@@ -63,7 +63,8 @@ pub(crate) fn begin(ledger: &Ledger, config: &Config, engine: Arc<dyn kv::Engine
         settle_in(ledger, engine.clone())?;
     }
     let before = ledger.get();
-    let pair = before.standby.is_some() || before.of.is_some();
+    // Over a database there are no pairs; there may have been one before.
+    let pair = config.catalog.engine.is_none() && (before.standby.is_some() || before.of.is_some());
     let in_turn = config.takes_turns();
     if !in_turn && (pair || !config.standby.to.is_empty() || config.standby.of.is_some()) {
         return Ok(());
@@ -130,6 +131,10 @@ mod tests {
         assert_eq!(open(&older).turn_above(40).unwrap(), 41);
         ledger.change(|r| r.standby = Some(2)).unwrap();
         assert_eq!(serves(&older, &alone), (41, 31));
+        // Until its catalogue is in a database.
+        let mut database = Config::default();
+        database.catalog.engine = Some("postgres:///x".into());
+        assert_eq!(serves(&older, &database), (41, 41));
     }
 
     #[test]
