@@ -362,7 +362,6 @@ mod tests {
         assert_eq!(asked, 100);
         // What goes makes room for others.
         let mut last = channels.pop().expect("one that has none");
-        with(&mut new(), 1, 7, now);
         assert!(matches!(last.read(1, 7, now).0, Way::Sent));
         drop(channels);
         assert!(matches!(last.read(1, 7, now).0, Way::SentAndAsk));

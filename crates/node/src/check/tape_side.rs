@@ -98,7 +98,8 @@ fn compare(
     }
     // Volumes that were imported are only read.
     let readonly = volume.as_ref().is_some_and(|v| v.state == VolumeState::ReadOnly);
-    if volume.as_ref().is_some_and(lacks_index) && !mounted.write_protected() {
+    let indexed = volume.as_ref().is_some_and(lacks_index) && !mounted.write_protected();
+    if indexed {
         write_index(worker, mounted, barcode, Onto::Both)?;
     }
     let mut expected = Expected::new(&worker.node.catalog, barcode);
@@ -133,7 +134,7 @@ fn compare(
         find(checked, serious(&subject, problem, "write-protected volumes and full ones get no new index"));
         return Ok(0);
     }
-    let behind = volume.is_some_and(|v| v.indexed_to < v.append_block);
+    let behind = !indexed && volume.is_some_and(|v| v.indexed_to < v.append_block);
     missed(&mut expected, behind, &subject, checked);
     read_all(worker, mounted, barcode, to_read, checked)
 }
