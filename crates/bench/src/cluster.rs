@@ -92,6 +92,11 @@ impl Cluster {
         self.dir.join(format!("node-{}", number + 1))
     }
 
+    /// Where programs with the native library reach one of the nodes.
+    pub fn socket(&self, number: usize) -> PathBuf {
+        self.state(number).join("control.sock")
+    }
+
     fn command(&self, number: usize, words: &[&str]) -> Result<Command> {
         let mut command = Command::new(std::env::current_exe().context("looking for this program")?);
         command.arg("--state-dir").arg(self.state(number)).args(words);
@@ -150,8 +155,7 @@ impl Cluster {
 
     /// Kills a node, and starts it again at once.
     pub fn kill(&self, number: usize) -> Result<()> {
-        let socket = self.state(number).join("control.sock");
-        let process = Connection::open(&socket)?.process()?;
+        let process = Connection::open(&self.socket(number))?.process()?;
         let process = Pid::from_raw(process).context("the node has no process")?;
         kill_process(process, Signal::KILL)?;
         self.tell(number, &["up"]).map(drop)

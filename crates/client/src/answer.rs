@@ -93,6 +93,19 @@ impl FromReply for Written {
     }
 }
 
+/// What a write became of which a spare is kept: bytes written, machines, and how it is kept.
+pub(crate) struct Spared(pub u64, pub Vec<u64>, pub Option<wire::Spare>);
+
+impl FromReply for Spared {
+    const NAME: &'static str = "Spared";
+    fn from_reply(reply: Reply) -> Option<Self> {
+        match reply {
+            Reply::Spared(count, machines, spare) => Some(Self(count, machines, spare)),
+            _ => None,
+        }
+    }
+}
+
 impl FromReply for () {
     const NAME: &'static str = "Done";
     fn from_reply(reply: Reply) -> Option<Self> {

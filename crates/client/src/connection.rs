@@ -219,7 +219,8 @@ impl Connection {
         Ok(())
     }
 
-    fn call_once(&mut self, call: &Call) -> Result<(Reply, Option<OwnedFd>), ClientError> {
+    /// The same over the connection that there is, and no other one.
+    pub(crate) fn call_once(&mut self, call: &Call) -> Result<(Reply, Option<OwnedFd>), ClientError> {
         self.last_id += 1;
         let id = self.last_id;
         let Some(channel) = self.channel.as_mut() else {

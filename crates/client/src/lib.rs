@@ -15,6 +15,7 @@ mod lent;
 pub mod native;
 mod path;
 mod remote;
+mod spares;
 
 pub use answer::{FilesPage, FromReply, VolumeFilesPage};
 pub use cluster::{ClusterFiles, Names, Reach, Relay, Relayed};

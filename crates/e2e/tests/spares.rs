@@ -1,6 +1,7 @@
 //! What several hosts write to one file with parity stays in the memory of the first node until it fills rows, and each host has a spare of what it wrote: whatever happens to
 //! that node, what was answered is there, and nothing older comes over it.
 
+use client::native::{self, OpenOptions as Open, Options, Session};
 use e2e::cluster::{columns, configure, deep_findings, join, up, wait_for_close, words};
 use e2e::hosts::Hosts;
 use e2e::{Bed, Starter, can_mount, noise};
@@ -9,9 +10,9 @@ use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::{FileExt, PermissionsExt};
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 const CODED: &str = "--code 2+1 --stripe-size 64KiB";
 /// Bytes of one write.
@@ -63,6 +64,22 @@ impl World {
         });
         let bytes = noise(1, 2 * STEADY * PIECE);
         write_by_turns(&files, &bytes, 0);
+        (files, bytes)
+    }
+
+    /// The same by programs with the native library on both; the second one writes at once what it writes.
+    fn open_by_library(&mut self, name: &str) -> ([native::File; 2], Vec<u8>) {
+        self.name = format!("coded/{name}");
+        fs::write(self.here(), b"").unwrap();
+        let files = [8 << 20, 0].into_iter().zip(&self.writers).map(|(write_behind, writer)| {
+            let options = Options { write_behind, patience: Duration::from_secs(60), ..Options::default() };
+            let session = Session::connect_with(&writer.state().join("control.sock"), options).unwrap();
+            session.open(format!("/{}", self.name), Open::new().read(true).write(true)).unwrap()
+        });
+        let files: [native::File; 2] = files.collect::<Vec<_>>().try_into().unwrap();
+        let bytes = noise(1, 2 * STEADY * PIECE);
+        by_turns(&bytes, 0, |n, piece, at| files[n].write_at(piece, at).unwrap());
+        files[0].flush().unwrap();
         (files, bytes)
     }
 
@@ -124,16 +141,21 @@ fn same(found: &[u8], bytes: &[u8], what: &str) {
 }
 
 /// Both write every other piece.
-fn write_by_turns(files: &[File; 2], bytes: &[u8], from: usize) {
+fn by_turns(bytes: &[u8], from: usize, write: impl Fn(usize, &[u8], u64) + Sync) {
     std::thread::scope(|scope| {
-        for (n, file) in files.iter().enumerate() {
+        for n in 0..2 {
+            let write = &write;
             scope.spawn(move || {
                 for (number, piece) in bytes.chunks(PIECE).enumerate().skip(n).step_by(2) {
-                    file.write_all_at(piece, (from + number * PIECE) as u64).unwrap();
+                    write(n, piece, (from + number * PIECE) as u64);
                 }
             });
         }
     });
+}
+
+fn write_by_turns(files: &[File; 2], bytes: &[u8], from: usize) {
+    by_turns(bytes, from, |n, piece, at| files[n].write_all_at(piece, at).unwrap());
 }
 
 #[test]
@@ -165,6 +187,52 @@ fn what_two_hosts_write_by_turns_outlives_the_first_node_again_and_again() {
     assert!(world.returned(), "nothing was kept");
     files.iter().for_each(|file| file.sync_all().unwrap());
     drop(files);
+    world.is(&bytes);
+    world.first().check();
+}
+
+/// So it is of programs with the native library on these hosts, which keep spares themselves.
+#[test]
+fn what_programs_of_two_hosts_write_by_turns_outlives_the_first_node_again_and_again() {
+    if !can_mount("programs that write one file") {
+        return;
+    }
+    let mut world = World::new();
+    let (files, mut bytes) = world.open_by_library("file");
+    let more = noise(2, 600 * PIECE + 1000);
+    std::thread::scope(|scope| {
+        let (len, files, more) = (bytes.len(), &files, &more);
+        let write = move |n: usize, piece: &[u8], at| files[n].write_at(piece, at).unwrap();
+        let writing = scope.spawn(move || by_turns(more, len, write));
+        let mut restarts = 0;
+        while !writing.is_finished() {
+            world.restart();
+            restarts += 1;
+            std::thread::sleep(Duration::from_millis(1500));
+        }
+        assert!(restarts > 0);
+    });
+    bytes.extend_from_slice(&more);
+    files[0].flush().unwrap();
+    // Once more when both have written all, and neither has synced: what a program brings that does nothing.
+    let last = noise(3, PIECE);
+    world.restart_behind(|| files[1].write_at(&last, bytes.len() as u64).unwrap());
+    bytes.extend_from_slice(&last);
+    assert!(world.first().log().contains("hosts may return what they have kept of 1 files"));
+    let begun = Instant::now();
+    let found = fs::read(world.writers[0].mount().join(&world.name)).unwrap();
+    same(&found, &bytes, "at another host");
+    assert!(begun.elapsed() < Duration::from_secs(20), "it was waited for in vain: {:?}", begun.elapsed());
+    for file in files {
+        let mut found = vec![0; bytes.len()];
+        assert_eq!(
+            (file.len().unwrap(), file.read_at(&mut found, 0).unwrap()),
+            (found.len() as u64, found.len())
+        );
+        same(&found, &bytes, "by a program that has it open");
+        file.sync().unwrap();
+        file.close().unwrap();
+    }
     world.is(&bytes);
     world.first().check();
 }
@@ -261,19 +329,65 @@ os.fsync(file)
 os.close(file)
 "#;
 
+/// The same with the native library.
+const LIBRARY: &str = r#"
+import sys, thermocline
+session = thermocline.connect(sys.argv[1], patience=60.0, write_behind=0)
+file = session.open(sys.argv[2], "r+", buffering=0)
+piece = int(sys.argv[3])
+for n in range(0, 24, 2):
+    file.pwrite(b"a" * piece, n * piece)
+def next():
+    print("done", flush=True)
+    sys.stdin.readline()
+next()
+file.fsync()
+file.pwrite(b"b" * 30000, 24 * piece)
+next()
+try:
+    file.fsync()
+    sys.exit("what it wrote is lost, and it was not told")
+except OSError:
+    pass
+file.pwrite(b"c" * 100, 0)
+file.fsync()
+file.close()
+"#;
+
 #[test]
 fn what_a_host_returns_too_late_is_refused_and_its_programs_are_told() {
     if !can_mount("hosts that write one file") {
         return;
     }
-    let mut world = World::new();
+    let world = World::new();
+    let mut program = Command::new("python3");
+    program.args(["-c", PROGRAM]).arg(world.writers[0].mount().join("coded/file"));
+    comes_too_late(world, program, |world, _, signal| world.writers[0].signal(signal));
+}
+
+#[test]
+fn what_a_program_with_the_library_returns_too_late_is_refused_and_it_is_told() {
+    if !can_mount("programs that write one file") {
+        return;
+    }
+    let world = World::new();
+    let mut program = Command::new("python3");
+    program.args(["-c", LIBRARY]).arg(world.writers[0].state().join("control.sock")).arg("/coded/file");
+    program.env("PYTHONPATH", Path::new(env!("CARGO_MANIFEST_DIR")).join("../capi/python"));
+    program.env("LIBTHERMO", std::env::current_exe().unwrap().with_file_name("libthermo.so"));
+    comes_too_late(world, program, |_, program, signal| {
+        kill_process(Pid::from_raw(program.id().cast_signed()).unwrap(), signal).unwrap();
+    });
+}
+
+/// The program writes by turns with another host, and stands still, by a signal, while the first node is killed and started anew.
+fn comes_too_late(mut world: World, mut program: Command, send: impl Fn(&World, &Child, Signal)) {
     world.name = "coded/file".into();
     fs::write(world.here(), b"").unwrap();
-    let [there, path] = [0, 1].map(|n| world.writers[n].mount().join(&world.name));
+    let path = world.writers[1].mount().join(&world.name);
     let file = OpenOptions::new().read(true).write(true).open(&path).unwrap();
-    let mut program = Command::new("python3");
-    program.args(["-c", PROGRAM]).arg(there).arg(PIECE.to_string());
-    let mut program = program.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut program =
+        program.arg(PIECE.to_string()).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let (mut asks, mut says) =
         (program.stdin.take().unwrap(), BufReader::new(program.stdout.take().unwrap()));
     let mut done = || {
@@ -286,7 +400,7 @@ fn what_a_host_returns_too_late_is_refused_and_its_programs_are_told() {
     file.sync_all().unwrap();
     asks.write_all(b"\n").unwrap();
     done();
-    world.writers[0].signal(Signal::STOP);
+    send(&world, &program, Signal::STOP);
     world.restart();
     // It waits for the host that stands still, and no longer.
     let found = fs::read(&path).unwrap();
@@ -294,7 +408,7 @@ fn what_a_host_returns_too_late_is_refused_and_its_programs_are_told() {
     same(&found[..bytes.len()], &bytes, "what was synced");
     let newer = noise(7, 30_000);
     file.write_all_at(&newer, bytes.len() as u64).unwrap();
-    world.writers[0].signal(Signal::CONT);
+    send(&world, &program, Signal::CONT);
     asks.write_all(b"\n").unwrap();
     assert!(program.wait().unwrap().success());
     file.sync_all().unwrap();

@@ -168,7 +168,7 @@ fn answer_from(relayed: &mut dyn Relayed, cut: &dyn Fn(), cx: &Cx, call: Call) -
 
 /// `cut` ends the connection.
 fn answer(node: &Arc<Node>, stream: UnixStream, peer: &wire::Peer, cut: &dyn Fn()) {
-    let mut session = Session::of(Arc::new(Held::local(LockSession::default())));
+    let mut session = Session::of(Arc::new(Held::local(LockSession::default(), None)));
     let mut files = Files::Unknown;
     // Requests that this node makes for itself, also where those for files are made elsewhere.
     let mut own_requests = HashSet::new();

@@ -132,16 +132,16 @@ impl Line {
 
 impl Lines {
     pub(super) fn new(reach: Reach, session: u64, names: Names) -> Self {
-        Self::that_begin(reach, Call::Session(session), names)
+        Self::that_begin(reach, Call::Session(session), names, 1)
     }
 
-    /// The same for a session of its own kind, which begins with that call.
-    pub(super) fn that_begin(reach: Reach, session: Call, names: Names) -> Self {
+    /// The same for a session of its own kind, which begins with that call; `first`: number of the next one.
+    pub(super) fn that_begin(reach: Reach, session: Call, names: Names, first: u64) -> Self {
         Self {
             reach,
             session,
             whose: Whose::new(names),
-            numbers: Mutex::new(Numbers { next: 1, open: BTreeSet::new() }),
+            numbers: Mutex::new(Numbers { next: first, open: BTreeSet::new() }),
             groups: Groups::new(),
             away: Mutex::new(false),
             last: Mutex::default(),

@@ -12,7 +12,7 @@
 //! * `direct.rs`: bytes of files on disk targets, which go to and from the movers; [`crate::lent`]: the same of files with copies or parity that are only read.
 //! * `copies.rs`: files with copies or parity that nobody else writes, which are written straight to all of them.
 //! * `behind.rs`: small writes that stay in memory for a moment.
-//! * `spares.rs`, `returns.rs`: what was written through the node, which gets it again if it is started anew before that is at the targets.
+//! * `returns.rs`: what was written through the node, which gets it again if it is started anew before that is at the targets ([`crate::spares`]).
 //! * `relay.rs`: programs of this host that go past its mounts.
 //!
 //! Gateways ask each time, and see what others did.
@@ -31,7 +31,6 @@ mod news;
 mod relay;
 mod returns;
 mod silent;
-mod spares;
 mod table;
 mod threads;
 mod whose;

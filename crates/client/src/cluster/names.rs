@@ -2,10 +2,10 @@
 
 use super::bytes::{count, done, nobody};
 use super::groups::Kind;
-use super::returns::WHOLE;
 use super::table::Place;
 use super::{ClusterFiles, NODE};
 use crate::length::{Cutting, Telling};
+use crate::spares::WHOLE;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};

@@ -1,7 +1,8 @@
 //! Programs of a host whose node holds no names, and that go past its mounts: what they ask of its node goes on to the node that has the names, in their user's name. Where
 //! bytes lie they are told, and go there by themselves.
 //!
-//! * A program's session is one of this host there, with a number that is drawn here: of programs that choose the same number each has its own.
+//! * A program's session is one of this host there, with a number that follows from the program's own and its user: of users who choose the same number each has his own, and whoever
+//!   connects anew is known by it also if this node was started anew, so that he can return what he [has kept](crate::spares).
 //! * Each connection of a program has one of its own there, and ends with it: to the program it is as if its node had been started anew.
 //! * It ends there with its last connection, as that of a program of that host: what it has left open is closed.
 
@@ -9,11 +10,11 @@ use super::lines::{Line, Lines, speaks};
 use super::whose::Names;
 use super::{NODE, Reach};
 use crate::ClientError;
-use ident::Uuid;
+use ident::{Uuid, session_of_program};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use types::{Cx, ErrorClass, FsError};
 use wire::{Call, Failure, FileCall, LockEvent, Reply, WireError};
 
@@ -77,15 +78,17 @@ fn passed_on(call: Call) -> Result<Call, Failure> {
             | FileCall::Forgotten { .. }
             | FileCall::WriteAlone(_)
             | FileCall::WriteAloneStands { .. }
-            | FileCall::WriteAloneEnd { .. }
-            | FileCall::WriteSpared { .. }
-            | FileCall::SettleSpared(_)
-            | FileCall::ReturnSpared { .. }
-            | FileCall::SparedReturned { .. }
-            | FileCall::SparedOver,
+            | FileCall::WriteAloneEnd { .. },
         ) => return Err(refused(FsError::NotSupported, "that is for mounts".into())),
         other => other,
     })
+}
+
+/// Number of the first call of a session that may have had others before, which the node answers no second time: greater than theirs, if those were no more than 32 in each millisecond,
+/// and less than [`PROGRAMS`] for some ninety years to come.
+fn first_number() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or_default().saturating_mul(32).clamp(1, PROGRAMS >> 1)
 }
 
 impl Relay {
@@ -100,10 +103,10 @@ impl Relay {
         }
     }
 
-    fn session(&self) -> Arc<Lines> {
-        let (reach, number) = (self.reach.clone(), Uuid::new_v4().as_u64_pair().0);
+    fn session(&self, number: u64) -> Arc<Lines> {
+        let reach = self.reach.clone();
         let session = Call::ProgramSession(number);
-        Arc::new(Lines::that_begin(Box::new(move || reach()), session, self.names.clone()))
+        Arc::new(Lines::that_begin(Box::new(move || reach()), session, self.names.clone(), first_number()))
     }
 
     /// One more connection of a user's program, in its session of that number; None: in one of its own.
@@ -112,12 +115,12 @@ impl Relay {
     /// No node that holds the namespace answers, or none takes this host for a member.
     pub fn connect(&self, uid: u32, session: Option<u64>) -> Result<Relayed, ClientError> {
         let lines = match session {
-            None => self.session(),
+            None => self.session(Uuid::new_v4().as_u64_pair().0),
             Some(number) => {
                 let mut all = self.sessions.lock();
                 all.retain(|_, lines| lines.strong_count() > 0);
                 let known = all.get(&(uid, number)).and_then(Weak::upgrade);
-                let lines = known.unwrap_or_else(|| self.session());
+                let lines = known.unwrap_or_else(|| self.session(session_of_program(uid, number)));
                 all.insert((uid, number), Arc::downgrade(&lines));
                 lines
             }
@@ -170,6 +173,20 @@ impl Relayed {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Whoever connects anew, in a session that the node has not ended, is not given answers of before.
+    #[test]
+    fn a_session_that_goes_on_has_other_numbers_of_calls_than_before() {
+        let session = || {
+            let reach = || -> Result<Vec<crate::Remote>, ClientError> { Ok(Vec::new()) };
+            Relay::new(Box::new(reach), Names::First, "node").session(7)
+        };
+        let before = session();
+        let last = (0..1000).map(|_| before.number().value).max().unwrap();
+        std::thread::sleep(Duration::from_millis(100));
+        let next = session().number().value;
+        assert!(last < next && next < PROGRAMS, "{last} {next}");
+    }
 
     #[test]
     fn a_programs_numbers_of_locks_are_no_numbers_of_calls() {

@@ -1,27 +1,22 @@
-//! Writes through the node of which a spare stays here ([`super::spares`]), and their return to a node that was started anew.
+//! Writes through the node of which a spare stays here ([`crate::spares`]), and their return to a node that was started anew.
 
 use super::bytes::{done, nobody};
 use super::groups::Kind;
 use super::lines::{Line, Lines, Tried, Trouble, speaks};
-use super::spares::{Apart, Entered, Entry};
 use super::table::{OpenFile, OpenInode};
 use super::{ClusterFiles, Shared};
 use crate::answer::{FromReply, Written};
+use crate::spares::{Apart, Came, Entered, Entry, Refusal, Room, WHOLE};
 use parking_lot::Mutex;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use types::api::FsResult;
 use types::{FsError, Ino};
 use wire::{FileCall, Reply};
 
-/// Most bytes of all files of a mount.
-pub(super) const ROOM: u64 = 64 << 20;
 /// Before it is tried again to return what is kept.
 const PAUSE: Duration = Duration::from_millis(500);
-/// All of a file.
-pub(super) const WHOLE: Range<u64> = 0..u64::MAX;
 /// So many files at a time are brought to their targets when a mount ends.
 const ENDING: usize = 8;
 
@@ -40,27 +35,13 @@ struct Returning {
     busy: bool,
 }
 
-/// Bytes that are kept of all files.
-#[derive(Default)]
-pub(super) struct Room(pub(super) AtomicU64);
-
-/// A part of them.
-pub(super) struct Taken {
-    room: Arc<Room>,
-    bytes: u64,
-}
-
-impl Room {
-    pub(super) fn take(self: &Arc<Self>, bytes: u64) -> Option<Taken> {
-        let more = |used: u64| used.checked_add(bytes).filter(|used| *used <= ROOM);
-        let taken = self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, more);
-        taken.ok().map(|_| Taken { room: self.clone(), bytes })
+impl Refusal for Trouble {
+    fn refused(&self) -> Option<FsError> {
+        if let Self::Refused(fs) = self { Some(*fs) } else { None }
     }
-}
 
-impl Drop for Taken {
-    fn drop(&mut self) {
-        self.room.0.fetch_sub(self.bytes, Ordering::AcqRel);
+    fn of(fs: FsError) -> Self {
+        Self::Refused(fs)
     }
 }
 
@@ -79,10 +60,22 @@ impl Lines {
             return Err(Trouble::Lost("that session has ended".into()));
         }
         let who = speaks(&nobody());
-        inode.return_kept(ino, begun, &mut |call| {
+        let brought = inode.spares.bring(ino, begun, &mut |call| {
             let number = self.number();
             self.exchange(line, &who, number.value, call)
-        })
+        });
+        match brought {
+            Ok(Came::All) => Ok(()),
+            Ok(Came::TooLate) => {
+                inode.behind.lost(FsError::Io);
+                Ok(())
+            }
+            Err(Trouble::Refused(e)) => {
+                tracing::debug!("inode {ino}: what is kept of it is not taken now: {e}");
+                Err(Trouble::Later)
+            }
+            Err(e) => Err(e),
+        }
     }
 }
 

@@ -2,10 +2,10 @@
 
 use super::behind::Behind;
 use super::direct::Route;
-use super::spares::Spares;
 use crate::copies::Copies;
 use crate::length::Length;
 use crate::lent::Lent;
+use crate::spares::Spares;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

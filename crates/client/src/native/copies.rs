@@ -86,17 +86,25 @@ impl Alone {
     }
 
     /// Writes all of it: straight, or through the node by the handle of this connection.
-    pub fn write(self: &Arc<Self>, (lanes, held): (&Lanes, &Held), offset: u64, data: &[u8]) -> Done<()> {
+    pub fn write(
+        self: &Arc<Self>,
+        (lanes, held): (&Arc<Lanes>, &Held),
+        offset: u64,
+        data: &[u8],
+    ) -> Done<()> {
         copies::settle(self)?;
         let differ = match copies::write(self, offset, data)? {
             Wrote::All => return Ok(()),
             Wrote::Nothing => false,
             Wrote::Some => true,
         };
-        let written = {
+        // What some copies may have already is written to all of them at once.
+        let range = offset..offset.saturating_add(data.len() as u64);
+        let apart = differ.then(|| lanes.apart(held, range)).transpose();
+        let written = apart.and_then(|_apart| {
             let _served = self.copies.serve();
             write_served(lanes, held, offset, data)
-        };
+        });
         match written {
             Ok(()) => self.copies.note_served(data.len()),
             Err(_) if differ => copies::end(self, true)?,

@@ -9,10 +9,12 @@ use super::port::{Port, Ports, fill};
 use super::told::Told;
 use super::{Done, PIECE, Session, Stride, names};
 use crate::ClientError;
+use crate::spares::WHOLE;
 use crossbeam_channel::{Receiver, bounded};
 use parking_lot::Mutex;
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use types::api::OpenFlags;
 use types::{Attr, FsError, Ino, SetAttr};
 use wire::FileCall;
@@ -33,6 +35,8 @@ pub struct File {
     ports: Ports,
     pub(super) ahead: Mutex<Ahead>,
     behind: Behind,
+    /// Losses of what the node had in memory that it has told, or that were before it was opened.
+    losses: AtomicU64,
     closed: bool,
 }
 
@@ -137,7 +141,6 @@ impl File {
             lanes: lanes.clone(),
             ino: attr.ino,
             flags,
-            held,
             object,
             movers,
             alone,
@@ -145,6 +148,8 @@ impl File {
             ports: Ports::new(first, again, options.streams),
             ahead: Mutex::new(Ahead::new(options.read_ahead)),
             behind: Behind::new(behind),
+            losses: AtomicU64::new(held.kept().losses()),
+            held,
             closed: false,
         }
     }
@@ -328,7 +333,8 @@ impl File {
             return Ok(());
         }
         self.behind.flush(&self.ports)?;
-        self.tell()
+        self.tell()?;
+        self.is_whole()
     }
 
     /// What was written, and the name, survive a power failure from now on.
@@ -341,7 +347,15 @@ impl File {
             (Some(movers), _) => movers.told().sync(),
             (None, Some(alone)) => alone.sync(),
             (None, None) => self.told.sync(),
-        }
+        }?;
+        self.is_whole()
+    }
+
+    /// Nothing was lost, with a node that had it in memory, of which nobody was told by this file.
+    fn is_whole(&self) -> Done<()> {
+        let losses = self.held.kept().losses();
+        let told = self.losses.fetch_max(losses, Ordering::AcqRel) >= losses;
+        if told { Ok(()) } else { Err(names::refused(b"open file", FsError::Io)) }
     }
 
     /// The node knows what was written.
@@ -360,7 +374,14 @@ impl File {
     pub fn attr(&self) -> Done<Attr> {
         self.behind.settle(&self.ports)?;
         self.tell()?;
-        self.lanes.names(|connection| connection.file(FileCall::GetAttr(self.ino)))
+        let ask = || {
+            self.lanes.names(|connection| {
+                // What was written here is seen here, also by a node that was started anew.
+                self.held.kept().bring(connection)?;
+                connection.file(FileCall::GetAttr(self.ino))
+            })
+        };
+        self.lanes.again(ask).0
     }
 
     /// Length now (bytes).
@@ -389,6 +410,7 @@ impl File {
         self.ahead.lock().clear(u64::MAX);
         let call =
             FileCall::SetAttr { ino: self.ino, set: SetAttr { size: Some(len), ..SetAttr::default() } };
+        let _apart = self.lanes.apart(&self.held, WHOLE)?;
         let _cutting = self.lanes.cuts.begin();
         self.lanes.names_of(&self.held, |connection| {
             let life = self.held.life();
@@ -414,7 +436,14 @@ impl File {
         }
         // Also what was begun and not waited for is told.
         let written = if self.object.is_some() { Ok(()) } else { self.behind.flush(&self.ports) };
-        let flushed = written.and(self.ports.close()).and(self.tell());
+        let flushed = written.and(self.ports.close());
+        // Where there is no node each of these would wait for it.
+        let then = |done: Done<()>, next: &dyn Fn() -> Done<()>| match done {
+            Err(e) if e.is_away() => Err(e),
+            done => done.and(next()),
+        };
+        let flushed = then(flushed, &|| self.lanes.settle(&self.held));
+        let flushed = then(flushed, &|| self.tell()).and(self.is_whole());
         if self.alone.as_ref().is_some_and(|alone| !alone.is_settled()) {
             // It stays open at the node, which sees with the end of the session that copies may differ.
             self.counted.iter_mut().for_each(Counted::stays);

@@ -5,6 +5,7 @@ use super::copies::Writers;
 use super::locks::Waits;
 use super::names::refused;
 use super::session::Options;
+use super::spares::{Kept, Sparing};
 use crate::connection::Life;
 use crate::length::{Cuts, Length};
 use crate::lent::Lent;
@@ -14,6 +15,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 use stripe::Columns;
 use stripe::Ways;
 use types::api::OpenFlags;
@@ -32,6 +34,9 @@ fn random() -> Done<u64> {
         }),
     }
 }
+
+/// Between two attempts at a node that goes away again and again.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// Connections for names and for opening, which never wait for tape.
 const NAMES: usize = 4;
@@ -82,6 +87,8 @@ pub struct Lanes {
     pub(super) cuts: Arc<Cuts>,
     /// What it has open for writing.
     pub(super) writers: Writers,
+    /// What it keeps of what the node has in memory.
+    pub(super) spares: Sparing,
     /// Somebody has asked for a lock: what is open ends with the node.
     locks: AtomicBool,
 }
@@ -110,7 +117,7 @@ struct Place {
 }
 
 /// What was written through the node. Of what it may have in memory until it is synced, so that what was not is lost with it, there are counts only.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Served {
     writes: AtomicU64,
     synced: AtomicU64,
@@ -119,6 +126,8 @@ struct Served {
     /// Of the rest the node tells which machines have it: what is known of the file, for whoever tells the next node ([`super::told::Told`]).
     length: Arc<Length<()>>,
     told_in: Mutex<ToldIn>,
+    /// What is kept of it here, until it is at the targets.
+    kept: Arc<Kept>,
 }
 
 /// In which lives of the file that was told.
@@ -130,10 +139,15 @@ struct ToldIn {
 
 impl Served {
     /// A file that was cut when it was opened is not known to be durable either.
-    fn new(opened: Option<OpenFlags>, cuts: &Arc<Cuts>) -> Arc<Self> {
-        let served = Self { length: Arc::new(Length::new(cuts.clone())), ..Self::default() };
-        served.writes.store(opened.is_some_and(|flags| flags.truncate).into(), Ordering::Release);
-        Arc::new(served)
+    fn new(opened: Option<OpenFlags>, cuts: &Arc<Cuts>, kept: Arc<Kept>) -> Arc<Self> {
+        Arc::new(Self {
+            writes: AtomicU64::new(opened.is_some_and(|flags| flags.truncate).into()),
+            synced: AtomicU64::new(0),
+            life: Mutex::default(),
+            length: Arc::new(Length::new(cuts.clone())),
+            told_in: Mutex::default(),
+            kept,
+        })
     }
 
     /// Whether all is durable, or was written to the node of this life.
@@ -194,7 +208,8 @@ impl Held {
 
     /// A connection of another life may be one to a node that is gone, and nobody has noticed: it is made anew then.
     fn meet(&self, life: Life, connection: &mut Connection) -> Done<()> {
-        if let Some((ino, ..)) = self.again.filter(|_| life != connection.life())
+        let is_of_another = life != connection.life() || self.served.kept.is_behind(life);
+        if let Some((ino, ..)) = self.again.filter(|_| is_of_another)
             && connection.file::<Attr>(FileCall::GetAttr(ino)).is_err_and(|e| e.is_away())
         {
             connection.mended()?;
@@ -228,6 +243,16 @@ impl Held {
             true => self.served.note(life),
             false => self.served.note_told(life, machines),
         }
+    }
+
+    /// The same of what is kept here until it is at the targets: it is not lost with the node.
+    pub(super) fn note_spared(&self, life: Life, machines: &[u64]) {
+        self.served.note_told(life, machines);
+    }
+
+    /// What is kept of the file.
+    pub(super) fn kept(&self) -> &Kept {
+        &self.served.kept
     }
 
     /// What is known of the open file, by whichever of its handles it is written.
@@ -278,6 +303,7 @@ impl Lanes {
             served: Mutex::default(),
             cuts: Arc::default(),
             writers: Writers::default(),
+            spares: Sparing::default(),
             locks: AtomicBool::new(false),
         };
         lanes.with(&lanes.names[0], |_| Ok(()))?;
@@ -316,11 +342,18 @@ impl Lanes {
             FileCall::OpenAs { flags, .. } | FileCall::CreateAs { flags, .. } => Some(*flags),
             _ => None,
         };
-        let opened = self.with(&lane, |connection| match connection.call(&Call::File(call))? {
-            (Reply::Opened { handle, attr, direct }, descriptor) if direct == descriptor.is_some() => {
-                Ok((handle, connection.life(), attr, descriptor))
+        let opened = self.with(&lane, |connection| {
+            if let FileCall::OpenAs { ino, .. } = &call
+                && let Some(kept) = self.spares.known(*ino)
+            {
+                kept.bring(connection)?;
             }
-            _ => Err(ClientError::WrongAnswer { asked: "Opened" }),
+            match connection.call(&Call::File(call))? {
+                (Reply::Opened { handle, attr, direct }, descriptor) if direct == descriptor.is_some() => {
+                    Ok((handle, connection.life(), attr, descriptor))
+                }
+                _ => Err(ClientError::WrongAnswer { asked: "Opened" }),
+            }
         });
         match opened {
             Ok((handle, life, attr, descriptor)) => {
@@ -334,7 +367,7 @@ impl Lanes {
                     now: Mutex::new(Place { life, handle }),
                     lives: AtomicU64::new(0),
                     again: again.map(|flags| (attr.ino, flags, attr.btime)),
-                    served: Served::new(flags, &self.cuts),
+                    served: Served::new(flags, &self.cuts, self.spares.of(attr.ino, life)),
                     counted: own,
                     lent: Lent::default(),
                 };
@@ -368,6 +401,8 @@ impl Lanes {
         let mut now = held.now.lock();
         held.meet(now.life, connection)?;
         let life = connection.life();
+        // Before anybody opens it there.
+        held.kept().bring(connection)?;
         if now.life == life {
             return Ok(now.handle);
         }
@@ -410,21 +445,35 @@ impl Lanes {
     /// What was written before is durable.
     pub fn fsync(&self, held: &Held) -> Done<()> {
         let before = held.served.writes.load(Ordering::Acquire);
-        self.call_again::<()>(held, |handle| FileCall::Fsync { handle, data_only: false }).0?;
+        let sync = || self.call_again(held, |handle| FileCall::Fsync { handle, data_only: false }).0;
+        self.sync_spared(held, sync)?;
         held.served.synced.fetch_max(before, Ordering::AcqRel);
         Ok(())
     }
 
-    /// A call that comes to the same when it is made twice; once more if the connection broke over it, and whether that was so.
+    /// A call that comes to the same when it is made twice; see [`Lanes::again`].
     pub fn call_again<T: crate::FromReply>(
         &self,
         held: &Held,
         call: impl Fn(Handle) -> FileCall,
     ) -> (Done<T>, bool) {
-        match self.call(held, &call) {
-            Err(e) if e.is_away() => (self.call(held, &call), true),
-            answered => (answered, false),
+        self.again(|| self.call(held, &call))
+    }
+
+    /// Does what comes to the same when it is done twice; again while connections break over it, once or for as long as is waited for a node that is starting. And whether that was so.
+    pub fn again<T>(&self, mut work: impl FnMut() -> Done<T>) -> (Done<T>, bool) {
+        let end = Instant::now() + self.options.patience;
+        let mut done = work();
+        let away = |done: &Done<T>| done.as_ref().is_err_and(ClientError::is_away);
+        if !away(&done) {
+            return (done, false);
         }
+        done = work();
+        while away(&done) && Instant::now() < end {
+            std::thread::sleep(PAUSE);
+            done = work();
+        }
+        (done, true)
     }
 
     /// A call about an open file that is not kept waiting by reads of it.
@@ -481,7 +530,7 @@ impl Lanes {
     }
 
     /// A connection that has broken is made anew: what the session has open is so as long as any other one of it holds, and has to be given back.
-    fn with<T>(&self, lane: &Lane, work: impl FnOnce(&mut Connection) -> Done<T>) -> Done<T> {
+    pub(super) fn with<T>(&self, lane: &Lane, work: impl FnOnce(&mut Connection) -> Done<T>) -> Done<T> {
         let mut connection = lane.connection.lock();
         match &mut *connection {
             Some(connection) => work(connection.mended()?),
@@ -497,6 +546,11 @@ impl Lanes {
             Way::Remote(remote) => Connection::open_remote(remote.clone(), patience),
         }?
         .joined(self.number)
+    }
+
+    /// One more of its own.
+    pub(super) fn lane(&self) -> Arc<Lane> {
+        Lane::new(self.names[0].ways.more())
     }
 
     /// A connection for names that nobody uses just now, or the next.
@@ -518,7 +572,7 @@ impl Lanes {
         let lane = match least {
             Some(lane) if full || files(&&lane) == 0 => lane,
             _ => {
-                let lane = Lane::new(self.names[0].ways.more());
+                let lane = self.lane();
                 served.push(lane.clone());
                 lane
             }
@@ -534,7 +588,8 @@ mod tests {
 
     #[test]
     fn what_a_node_has_told_is_not_forgotten_for_what_the_next_one_tells() {
-        let served = Served::new(None, &Arc::default());
+        let kept = Sparing::default().of(Ino(5), Life::Session(1));
+        let served = Served::new(None, &Arc::default(), kept);
         let known = || served.length.machines.known();
         served.note_told(Life::Session(1), &[10, 20]);
         served.note_told(Life::Session(1), &[10, 30]);

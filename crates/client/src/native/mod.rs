@@ -29,6 +29,7 @@ mod locks;
 mod names;
 mod port;
 mod session;
+mod spares;
 mod stride;
 mod told;
 

@@ -6,6 +6,7 @@ use super::lanes::{Held, Lanes};
 use super::{Done, PIECE};
 use crate::ClientError;
 use crate::answer::Written;
+use crate::spares::WHOLE;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use parking_lot::Mutex;
 use std::cell::Cell;
@@ -89,30 +90,41 @@ fn read_served(lanes: &Lanes, held: &Held, offset: u64, len: usize) -> Done<Vec<
 }
 
 /// Writes all of it through the node.
-pub fn write_served(lanes: &Lanes, held: &Held, offset: u64, data: &[u8]) -> Done<()> {
+pub fn write_served(lanes: &Arc<Lanes>, held: &Held, offset: u64, data: &[u8]) -> Done<()> {
     let mut written = 0;
     while written < data.len() {
         let part = &data[written..data.len().min(written + PIECE)];
-        let (at, most) = (offset + written as u64, part.len() as u64);
-        let life = Cell::new(held.life());
-        let call = || {
-            lanes.call(held, |handle| {
-                life.set(held.life());
-                FileCall::Write { handle, offset: at, data: part.to_vec() }
-            })
+        let at = offset + written as u64;
+        let taken = match lanes.write_spared(held, at, part)? {
+            Some(taken) => taken,
+            None => write_plain(lanes, held, at, part)?,
         };
-        let Written(taken, machines) = match call() {
-            // The same bytes at the same place.
-            Err(e) if e.is_away() && held.can_repeat() => call(),
-            answered => answered,
-        }?;
-        held.note_written(life.get(), &machines);
-        if taken == 0 || taken > most {
+        if taken == 0 || taken > part.len() as u64 {
             return Err(ClientError::WrongAnswer { asked: "Write" });
         }
         written += taken as usize;
     }
     Ok(())
+}
+
+/// Writes a part so that it is at the targets, or known to the node only, when it is answered.
+fn write_plain(lanes: &Lanes, held: &Held, offset: u64, part: &[u8]) -> Done<u64> {
+    let end = offset.saturating_add(part.len() as u64);
+    // Where a file ends that is appended to only the node knows.
+    let range = if held.can_repeat() { offset..end } else { WHOLE };
+    let _apart = lanes.apart(held, range)?;
+    let life = Cell::new(held.life());
+    let call = || {
+        lanes.call(held, |handle| {
+            life.set(held.life());
+            FileCall::Write { handle, offset, data: part.to_vec() }
+        })
+    };
+    // The same bytes at the same place.
+    let Written(taken, machines) = if held.can_repeat() { lanes.again(call).0 } else { call() }?;
+    held.note_written(life.get(), &machines);
+    lanes.note_plain(held);
+    Ok(taken)
 }
 
 /// Reads until the buffer is full or the file ends.

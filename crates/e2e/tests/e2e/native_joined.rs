@@ -1,6 +1,6 @@
 //! Programs with the native library on a host whose node holds no names: the socket of that node leads to the namespace of the cluster.
 
-use client::native::{File, OpenOptions, Options, Session};
+use client::native::{File, LockKind, OpenOptions, Options, Region, Session};
 use e2e::cluster::up;
 use e2e::hosts::Hosts;
 use e2e::locker::Locker;
@@ -175,11 +175,12 @@ fn locks_of_programs_of_a_joined_host_end_with_them_and_a_restart_of_the_first_n
     let file = open(&before, &format!("{dir}/kept"));
     file.write_at(&noise(1, 100_000), 0).unwrap();
     file.sync().unwrap();
+    file.lock(Region::File, LockKind::Exclusive, None).unwrap();
     let start = Starter::of(first);
     first.kill();
     start.now();
     first.wait("the targets", || up(first).len() == 3);
-    assert!(file.len().is_err(), "an open file outlives its session");
+    assert!(file.unlock(Region::File).is_err(), "a lock outlives its session");
     let after = session(joined);
     let mut found = vec![0; 100_000];
     assert_eq!(open(&after, &format!("{dir}/kept")).read_at(&mut found, 0).unwrap(), found.len());

@@ -185,8 +185,8 @@ impl Node {
                 self.write_for(session, handle, (offset, &data), true)
             }
             FileCall::WriteSpared { handle, offset, data, keeps } => {
-                let host = session.host().ok_or(FsError::NotSupported)?;
-                let (written, spare) = self.write_spared(handle, (offset, &data), host, keeps)?;
+                let keeper = session.keeper().ok_or(FsError::NotSupported)?;
+                let (written, spare) = self.write_spared(handle, (offset, &data), keeper, keeps)?;
                 Ok(Reply::Spared(written as u64, self.starts_with(handle, session.writer()), spare))
             }
             FileCall::SettleSpared(handle) => self.settle_spared(handle).map(|()| Reply::Done),
@@ -223,14 +223,16 @@ impl Node {
 
     /// What a host has kept of files comes back.
     fn returned_call(&self, session: &Held, call: FileCall) -> Result<Reply, FsError> {
-        let host = session.host().ok_or(FsError::NotSupported)?;
+        let keeper = session.returner().ok_or(FsError::NotSupported)?;
         match call {
             FileCall::ReturnSpared { ino, epoch, index, offset, data } if data.len() <= MAX_IO => {
-                let written = self.return_spare((ino, epoch, index), offset, &data)?;
+                let written = self.return_spare(keeper, (ino, epoch, index), offset, &data)?;
                 Ok(Reply::Count(written.into()))
             }
-            FileCall::SparedReturned { ino, epoch } => self.spare_returned(ino, epoch).map(|()| Reply::Done),
-            FileCall::SparedOver => self.spares_over(host).map(|()| Reply::Done),
+            FileCall::SparedReturned { ino, epoch } => {
+                self.spare_returned(keeper, ino, epoch).map(|()| Reply::Done)
+            }
+            FileCall::SparedOver => self.spares_over(keeper).map(|()| Reply::Done),
             _ => Err(FsError::BadHandle),
         }
     }

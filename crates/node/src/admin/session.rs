@@ -41,6 +41,8 @@ pub(crate) struct Held {
     pub(super) news: super::locks::News,
     /// Descriptors travel to him.
     local: bool,
+    /// Number of the session that a program of this host had while another node held the names.
+    elsewhere: Option<u64>,
     asks_later: bool,
     handles: Mutex<HashSet<Handle>>,
     /// Those of them whose bytes he reads and writes at the targets.
@@ -79,9 +81,15 @@ impl Held {
         Some((CallId { node, session: self.client, number, answered }, resumed))
     }
 
-    /// Of a program on this host.
-    pub(crate) fn local(locks: LockSession) -> Self {
-        Self { client: uuid::Uuid::new_v4().as_u64_pair().0, local: true, locks, ..Self::default() }
+    /// Of a program on this host. `elsewhere`: number of its session where other nodes hold the names.
+    pub(crate) fn local(locks: LockSession, elsewhere: Option<u64>) -> Self {
+        Self {
+            client: uuid::Uuid::new_v4().as_u64_pair().0,
+            local: true,
+            elsewhere,
+            locks,
+            ..Self::default()
+        }
     }
 
     /// Whether descriptors travel to him.
@@ -99,9 +107,14 @@ impl Held {
         Some(self.client).filter(|client| *client != 0)
     }
 
-    /// Number of the session of a host that speaks for users.
-    pub(super) fn host(&self) -> Option<u64> {
-        self.caller.map(|_| self.client)
+    /// Number of the session of a host that speaks for users, or of a program of another host: it keeps a spare of what it writes.
+    pub(super) fn keeper(&self) -> Option<u64> {
+        (self.caller.is_some() || self.asks_later).then_some(self.client)
+    }
+
+    /// In whose name he brings what he has kept while another node was asked, or this one before it was started anew.
+    pub(super) fn returner(&self) -> Option<u64> {
+        self.keeper().or(self.elsewhere)
     }
 
     /// He reads and writes at the targets.

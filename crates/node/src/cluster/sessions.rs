@@ -105,7 +105,7 @@ impl Sessions {
             let far = !matches!(key.0, Whose::User(_));
             let locks = LockSession { number: begun, key: lock_key(key), far };
             let held = match (key.0, locks.key) {
-                (Whose::User(_), _) => Held::local(locks),
+                (Whose::User(uid), _) => Held::local(locks, Some(ident::session_of_program(uid, key.1))),
                 (Whose::Program(_), _) => Held::of_program(key.1, locks),
                 (_, Some((node, _))) => Held::of(key.1, locks, Some((node, resumed(node)))),
                 // A client chooses its number, and goes to no targets.

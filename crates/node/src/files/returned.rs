@@ -116,7 +116,8 @@ impl Returning {
         self.any.load(Ordering::Acquire) && self.state.lock().files.contains_key(&ino)
     }
 
-    fn find(&self, ino: Ino, epoch: u64) -> Found<'_> {
+    /// Of what another session keeps nobody brings anything.
+    fn find(&self, session: u64, ino: Ino, epoch: u64) -> Found<'_> {
         let mut guard = self.state.lock();
         let state = &mut *guard;
         let Some(kept) = state.files.get_mut(&ino).and_then(|kept| kept.get_mut(&epoch)) else {
@@ -128,7 +129,7 @@ impl Returning {
                 _ => Found::Lost,
             };
         };
-        if kept.late {
+        if kept.late || kept.session != session {
             return Found::Lost;
         }
         kept.coming += 1;
@@ -290,14 +291,15 @@ impl Node {
     /// ESTALE: it comes too late. ENOENT: the file is gone.
     pub(crate) fn return_spare(
         &self,
+        session: u64,
         (ino, epoch, index): (Ino, u64, u64),
         offset: u64,
         data: &[u8],
     ) -> FsResult<bool> {
-        let (turn, _coming) = match self.spared.find(ino, epoch) {
+        let (turn, _coming) = match self.spared.find(session, ino, epoch) {
             Found::Settled => return Ok(false),
             Found::Own => {
-                self.settle_open_spares(ino)?;
+                self.settle_kept(session, ino, epoch)?;
                 return self.spared.settled(ino, epoch).map(|()| false);
             }
             Found::Lost => return Err(FsError::Stale),
@@ -338,11 +340,11 @@ impl Node {
     ///
     /// # Errors
     /// ESTALE: it is lost.
-    pub(crate) fn spare_returned(&self, ino: Ino, epoch: u64) -> FsResult<()> {
-        let (turn, _coming) = match self.spared.find(ino, epoch) {
+    pub(crate) fn spare_returned(&self, session: u64, ino: Ino, epoch: u64) -> FsResult<()> {
+        let (turn, _coming) = match self.spared.find(session, ino, epoch) {
             Found::Settled => return Ok(()),
             Found::Own => {
-                self.settle_open_spares(ino)?;
+                self.settle_kept(session, ino, epoch)?;
                 return self.spared.settled(ino, epoch);
             }
             Found::Lost => return Err(FsError::Stale),
@@ -361,7 +363,7 @@ impl Node {
     /// A session keeps nothing more of an earlier node, and knows what is lost.
     pub(crate) fn spares_over(&self, session: u64) -> FsResult<()> {
         for (ino, epoch) in self.spared.all_of(session) {
-            match self.spare_returned(ino, epoch) {
+            match self.spare_returned(session, ino, epoch) {
                 Ok(()) | Err(FsError::Stale) => {}
                 Err(e) => return Err(e),
             }
@@ -391,13 +393,14 @@ mod tests {
         }
         returning.any.store(true, Ordering::Release);
         assert!(returning.awaits(ino) && !returning.awaits(Ino(6)));
-        assert!(matches!(returning.find(ino, 8), Found::Settled), "it was ended before");
-        assert!(matches!(returning.find(ino, 11), Found::Lost), "of a catalogue that knew more");
-        assert!(matches!(returning.find(ino, 1_000), Found::Lost), "of a node with another clock");
+        assert!(matches!(returning.find(3, ino, 8), Found::Settled), "it was ended before");
+        assert!(matches!(returning.find(3, ino, 11), Found::Lost), "of a catalogue that knew more");
+        assert!(matches!(returning.find(3, ino, 1_000), Found::Lost), "of a node with another clock");
         let own = returning.epochs.next();
-        assert!(matches!(returning.find(ino, own), Found::Own));
+        assert!(matches!(returning.find(3, ino, own), Found::Own));
         assert_eq!(returning.all_of(3), [(ino, 7)]);
-        let Found::Awaited(turn, coming) = returning.find(ino, 7) else { panic!("it is awaited") };
+        assert!(matches!(returning.find(4, ino, 7), Found::Lost), "another one keeps it");
+        let Found::Awaited(turn, coming) = returning.find(3, ino, 7) else { panic!("it is awaited") };
         assert_eq!(*turn.lock(), 0);
         assert_eq!(returning.close(GRACE, LONGEST), [], "both were heard of just now");
         assert_eq!(
@@ -409,11 +412,11 @@ mod tests {
         returning.end(ino, 9, true);
         assert_eq!(returning.close(GRACE, LONGEST), [], "it was heard of just now");
         assert_eq!(returning.close(GRACE, Duration::ZERO), [(ino, 7)], "nothing of it was taken");
-        assert!(matches!(returning.find(ino, 7), Found::Lost), "it comes too late");
+        assert!(matches!(returning.find(3, ino, 7), Found::Lost), "it comes too late");
         assert!(returning.awaits(ino), "until that is on record");
         returning.end(ino, 7, true);
         assert!(!returning.awaits(ino));
-        assert!(matches!(returning.find(ino, 7), Found::Lost));
+        assert!(matches!(returning.find(3, ino, 7), Found::Lost));
         assert_eq!(returning.lost_of(3), [(ino, 7)]);
     }
 }

@@ -287,6 +287,14 @@ impl FarFile {
         state.hosts.iter().map(|(session, host)| (host.epoch, *session)).collect()
     }
 
+    /// The session that keeps something in this epoch, if it has not ended.
+    fn keeper_of(&self, epoch: u64) -> Option<u64> {
+        // Who just ends it holds this.
+        let _alone = self.length.write();
+        let state = self.spares.state.lock();
+        state.hosts.iter().find(|(_, host)| host.epoch == epoch).map(|(session, _)| *session)
+    }
+
     /// Nobody returns anything that was kept until now: it is at the targets.
     pub(crate) fn settle_spares(&self) -> FsResult<()> {
         if !self.keeps_spares() {
@@ -391,9 +399,18 @@ impl Node {
         }));
     }
 
-    /// What hosts have kept of a file that this node has opened is at its targets.
-    pub(super) fn settle_open_spares(&self, ino: Ino) -> FsResult<()> {
-        let settled = self.while_open(ino, |backing| backing.far().map_or(Ok(()), |far| far.settle_spares()));
+    /// What was kept in an epoch of this node is at the targets.
+    ///
+    /// # Errors
+    /// ESTALE: another session than this one keeps it.
+    pub(super) fn settle_kept(&self, session: u64, ino: Ino, epoch: u64) -> FsResult<()> {
+        let settle = |far: &FarFile| match far.keeper_of(epoch) {
+            // All of it was brought there before the epoch was taken from the record.
+            None => Ok(()),
+            Some(keeper) if keeper == session => far.settle_spares(),
+            Some(_) => Err(FsError::Stale),
+        };
+        let settled = self.while_open(ino, |backing| backing.far().map_or(Ok(()), |far| settle(far)));
         settled.unwrap_or(Ok(()))
     }
 
