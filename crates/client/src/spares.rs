@@ -222,15 +222,17 @@ impl State {
         self.forget(gone.values());
     }
 
-    /// This session has begun: what is kept is of an earlier one.
-    fn turn(&mut self, begun: u64) {
-        if self.session != begun {
+    /// This session has begun, if that is another one: what is kept is of an earlier one.
+    fn turn(&mut self, begun: u64) -> bool {
+        let turns = self.session != begun;
+        if turns {
             self.session = begun;
             self.earlier.extend(std::mem::take(&mut self.kept).into_values());
             self.returned = 0;
             (self.settled, self.last) = ((0, 0), None);
             self.under_way.values_mut().for_each(|one| one.from = None);
         }
+        turns
     }
 
     /// Nothing is to be returned any more; gives how many bytes were.
@@ -359,6 +361,11 @@ impl Spares {
         !state.earlier.is_empty() || !state.kept.is_empty() && state.session != begun
     }
 
+    /// Something was answered that may not be at the targets.
+    pub(crate) fn keeps_any(&self) -> bool {
+        self.state.lock().keeps_any()
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         let state = self.state.lock();
         state.under_way.is_empty() && !state.keeps_any()
@@ -405,7 +412,10 @@ impl Spares {
         ask: &mut dyn FnMut(FileCall) -> Result<Reply, E>,
     ) -> Result<(), E> {
         let mut state = self.state.lock();
-        state.turn(begun);
+        if state.turn(begun) {
+            // Until this is done: if it fails, whoever uses a session does it for that.
+            self.whole_in.store(0, Ordering::Release);
+        }
         while let Some(piece) = state.earlier.get(state.returned).cloned() {
             let index = state.returned as u64;
             drop(state);

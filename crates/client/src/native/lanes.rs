@@ -342,18 +342,13 @@ impl Lanes {
             FileCall::OpenAs { flags, .. } | FileCall::CreateAs { flags, .. } => Some(*flags),
             _ => None,
         };
-        let opened = self.with(&lane, |connection| {
-            if let FileCall::OpenAs { ino, .. } = &call
-                && let Some(kept) = self.spares.known(*ino)
-            {
-                kept.bring(connection)?;
-            }
-            match connection.call(&Call::File(call))? {
+        let opened = self.bring_first(&lane, &call).and_then(|()| {
+            self.with(&lane, |connection| match connection.call(&Call::File(call))? {
                 (Reply::Opened { handle, attr, direct }, descriptor) if direct == descriptor.is_some() => {
                     Ok((handle, connection.life(), attr, descriptor))
                 }
                 _ => Err(ClientError::WrongAnswer { asked: "Opened" }),
-            }
+            })
         });
         match opened {
             Ok((handle, life, attr, descriptor)) => {
@@ -378,6 +373,13 @@ impl Lanes {
                 Err(e)
             }
         }
+    }
+
+    /// What is kept of a file that is to be opened once more is returned before, if it is of an earlier session.
+    fn bring_first(&self, lane: &Lane, call: &FileCall) -> Done<()> {
+        let FileCall::OpenAs { ino, .. } = call else { return Ok(()) };
+        let Some(kept) = self.spares.known(*ino) else { return Ok(()) };
+        self.again(|| self.with(lane, |connection| kept.bring(connection))).0
     }
 
     /// A call about an open file.
@@ -437,6 +439,7 @@ impl Lanes {
 
     /// A lock is asked for through it, now that it is open; from here on it ends with the node.
     pub fn locks(&self, held: &Held) -> Done<()> {
+        self.again(|| self.names(|connection| held.kept().bring(connection))).0?;
         self.names(|connection| self.opened(held, connection).map(drop))?;
         self.locks.store(true, Ordering::Release);
         Ok(())
@@ -530,7 +533,7 @@ impl Lanes {
     }
 
     /// A connection that has broken is made anew: what the session has open is so as long as any other one of it holds, and has to be given back.
-    pub(super) fn with<T>(&self, lane: &Lane, work: impl FnOnce(&mut Connection) -> Done<T>) -> Done<T> {
+    fn with<T>(&self, lane: &Lane, work: impl FnOnce(&mut Connection) -> Done<T>) -> Done<T> {
         let mut connection = lane.connection.lock();
         match &mut *connection {
             Some(connection) => work(connection.mended()?),
@@ -540,7 +543,15 @@ impl Lanes {
 
     /// Another connection of the session.
     pub fn connect(&self) -> Done<Connection> {
-        let patience = self.options.patience;
+        self.connect_within(self.options.patience)
+    }
+
+    /// The same where nobody waits for the node, now or later.
+    pub(super) fn connect_at_once(&self) -> Done<Connection> {
+        self.connect_within(Duration::ZERO)
+    }
+
+    fn connect_within(&self, patience: Duration) -> Done<Connection> {
         match &self.way {
             Way::Socket(socket) => Connection::open_placed(socket, patience, self.options.place),
             Way::Remote(remote) => Connection::open_remote(remote.clone(), patience),
@@ -549,7 +560,7 @@ impl Lanes {
     }
 
     /// One more of its own.
-    pub(super) fn lane(&self) -> Arc<Lane> {
+    fn lane(&self) -> Arc<Lane> {
         Lane::new(self.names[0].ways.more())
     }
 

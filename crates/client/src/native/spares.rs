@@ -4,7 +4,7 @@
 //! thread looks twice a second whether the node is still the one it was, from the first such write until the session is over.
 
 use super::Done;
-use super::lanes::{Held, Lane, Lanes};
+use super::lanes::{Held, Lanes};
 use super::names::{reason, refused};
 use crate::ClientError;
 use crate::answer::Spared;
@@ -113,7 +113,10 @@ impl Kept {
 
     /// Returns what is kept since an earlier session of the node than that of a connection. What its targets do not take now is to be tried again, as where there is no node.
     pub fn bring(&self, connection: &mut Connection) -> Done<()> {
-        let Life::Session(begun) = connection.life() else { return Ok(()) };
+        let Life::Session(begun) = connection.life() else {
+            // It knows nobody by his number, and is asked by nobody else.
+            return if self.spares.keeps_any() { Err(self.later("it has no sessions")) } else { Ok(()) };
+        };
         if self.spares.is_whole_in(begun) {
             return Ok(());
         }
@@ -121,6 +124,8 @@ impl Kept {
         if self.spares.is_whole_in(begun) {
             return Ok(());
         }
+        // It may have broken, and its session be over, without anybody having noticed.
+        connection.call_once(&Call::File(FileCall::GetAttr(Ino::ROOT)))?;
         // It is not connected anew for this: it would ask in another session.
         let mut ask = |call| match connection.call_once(&Call::File(call)) {
             Ok((reply, _)) => Ok(reply),
@@ -134,15 +139,18 @@ impl Kept {
                 self.losses.fetch_add(1, Ordering::AcqRel);
                 Ok(())
             }
-            Err(ClientError::Refused(why)) if why.fs.is_some() => {
-                let message = format!(
-                    "what was written to inode {} is kept until the node that was started anew takes it, which it does not now: {}; try again later",
-                    self.ino, why.message
-                );
-                Err(ClientError::Refused(Failure { class: ErrorClass::Retry, fs: None, message }))
-            }
+            Err(ClientError::Refused(why)) if why.fs.is_some() => Err(self.later(&why.message)),
             Err(e) => Err(e),
         }
+    }
+
+    /// It is to be brought again, as where there is no node.
+    fn later(&self, why: &str) -> ClientError {
+        let message = format!(
+            "what was written to inode {} is kept until the node that was started anew takes it, which it does not now: {why}; try again later",
+            self.ino
+        );
+        ClientError::Refused(Failure { class: ErrorClass::Retry, fs: None, message })
     }
 
     /// How often something was lost.
@@ -243,8 +251,8 @@ impl Lanes {
         let mut looks = self.spares.looks.lock();
         if looks.is_none() {
             let (bell, rings) = bounded(0);
-            let (lanes, lane) = (Arc::downgrade(self), self.lane());
-            let work = move || look(&lanes, &lane, &rings);
+            let lanes = Arc::downgrade(self);
+            let work = move || look(&lanes, &rings);
             match std::thread::Builder::new().name("thermo-spares".into()).spawn(work) {
                 Ok(_) => *looks = Some(bell),
                 Err(e) => {
@@ -261,29 +269,31 @@ impl Lanes {
     }
 
     /// Returns what is kept, if the node is another one than it was for this thread; then which one it is.
-    fn return_all(&self, lane: &Lane, known: Option<Life>) -> Done<Life> {
-        self.with(lane, |connection| {
-            // Whether it is there.
-            connection.file::<Attr>(FileCall::GetAttr(Ino::ROOT))?;
-            let life = connection.life();
-            if known == Some(life) {
-                return Ok(life);
+    fn return_all(&self, connection: &mut Option<Connection>, known: Option<Life>) -> Done<Life> {
+        let connection = match connection {
+            Some(connection) => connection.mended()?,
+            none => none.insert(self.connect_at_once()?),
+        };
+        // Whether it is there.
+        connection.file::<Attr>(FileCall::GetAttr(Ino::ROOT))?;
+        let life = connection.life();
+        if known == Some(life) {
+            return Ok(life);
+        }
+        let mut over = Ok(());
+        // Also where nothing is kept: what is answered late in an earlier session is not kept from now on.
+        for kept in self.spares.all() {
+            match kept.bring(connection) {
+                // One that its node cannot take now holds up none of the others.
+                Err(e @ ClientError::Refused(_)) => over = Err(e),
+                brought => brought?,
             }
-            let mut over = Ok(());
-            // Also where nothing is kept: what is answered late in an earlier session is not kept from now on.
-            for kept in self.spares.all() {
-                match kept.bring(connection) {
-                    // One that its node cannot take now holds up none of the others.
-                    Err(e @ ClientError::Refused(_)) => over = Err(e),
-                    brought => brought?,
-                }
-            }
-            over?;
-            match connection.file::<()>(FileCall::SparedOver) {
-                Err(e) if !wants_none(&e) => Err(e),
-                _ => Ok(life),
-            }
-        })
+        }
+        over?;
+        match connection.file::<()>(FileCall::SparedOver) {
+            Err(e) if !wants_none(&e) => Err(e),
+            _ => Ok(life),
+        }
     }
 
     /// Whether the node has nothing on record, nor is asked to: then nobody looks at it until somebody asks again.
@@ -298,14 +308,14 @@ impl Lanes {
 }
 
 /// Looks at the node until the session is over.
-fn look(lanes: &Weak<Lanes>, lane: &Lane, rings: &Receiver<()>) {
-    let mut known = None;
+fn look(lanes: &Weak<Lanes>, rings: &Receiver<()>) {
+    let (mut connection, mut known) = (None, None);
     while let Err(RecvTimeoutError::Timeout) = rings.recv_timeout(LOOK) {
         let Some(lanes) = lanes.upgrade() else { return };
         if lanes.looks_no_more() {
             return;
         }
-        match lanes.return_all(lane, known) {
+        match lanes.return_all(&mut connection, known) {
             Ok(life) => known = Some(life),
             Err(e) => tracing::debug!("what was written is not returned yet: {e}"),
         }

@@ -230,3 +230,19 @@ fn what_comes_too_late_is_lost_and_of_what_is_gone_nobody_is_told() {
     assert_eq!(refused(FsError::NotFound), (Ok(Came::All), true));
     assert_eq!(refused(FsError::NoSpace), (Err(Trouble::Refused(FsError::NoSpace)), false));
 }
+
+/// A connection that has broken without anybody having noticed is of a session that is over.
+#[test]
+fn who_asks_in_a_session_that_is_over_keeps_nobody_from_going_on_in_the_next() {
+    let (spares, room) = steady();
+    wrote(&spares, &room, 1, spare(4, 1, 0));
+    assert_eq!(returned(&spares, SECOND, |_| Ok(Reply::Count(1))).1, Ok(Came::All));
+    let mut entered = enter(&spares, &room, 2..3).unwrap();
+    assert!(entered.answered(SECOND, spare(5, 1, 0), 2, b"x"));
+    let mut under_way = enter(&spares, &room, 3..4).unwrap();
+    assert_eq!(returned(&spares, FIRST, |_| Err(Trouble::Lost)).1, Err(Trouble::Lost));
+    assert!(!spares.is_whole_in(FIRST) && !spares.is_whole_in(SECOND), "nobody takes it for done");
+    let (said, brought) = returned(&spares, SECOND, |_| Ok(Reply::Count(0)));
+    assert_eq!((said, brought), (vec![Ok(2), Err(5)], Ok(Came::All)));
+    assert!(under_way.answered(SECOND, spare(5, 2, 0), 3, b"x"));
+}
