@@ -94,6 +94,12 @@ fn seed_1796067727_an_index_need_not_list_what_was_moved_away() {
     good(&run(1_796_067_727, shape(), None));
 }
 
+/// A file is replaced by one as long, and the node killed before that is durable: the old one is there then, and its copies are right.
+#[test]
+fn seed_1796077355509499_what_a_crash_has_left_is_not_taken_for_what_came_behind_it() {
+    good(&run(1_796_077_355_509_499, shape(), None));
+}
+
 /// The disk tier is full of files that two drives bring in; the file that a third wants waits until they have come.
 #[test]
 fn seed_2_a_recall_waits_for_the_room_that_other_recalls_have_been_given() {
