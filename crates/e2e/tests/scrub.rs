@@ -363,3 +363,63 @@ fn a_rebuild_names_what_cannot_be_made_and_takes_from_tape_what_is_there() {
     assert!(fs::read(&names[0]).unwrap() == new);
     first.check();
 }
+
+/// What checks that read everything say of the targets and of the files below a directory.
+fn told_of(first: &Bed, dir: &Path) -> Vec<(String, String)> {
+    let name = dir.strip_prefix(first.mount()).unwrap().to_str().unwrap().to_owned();
+    let all = deep_findings(first, "");
+    let text = |one: &serde_json::Value, key: &str| one[key].as_str().unwrap_or_default().to_owned();
+    let ours = |one: &&serde_json::Value| {
+        let subject = text(one, "subject");
+        subject.starts_with("target ") || subject.contains(&name)
+    };
+    all.iter().filter(ours).map(|one| (text(one, "grade"), text(one, "problem"))).collect()
+}
+
+#[test]
+fn what_could_not_be_compared_because_a_mover_went_away_is_told_by_each_check_as_long_as_that_holds() {
+    if !can_mount("a mover that goes away during a check") {
+        return;
+    }
+    let beds = cluster();
+    let (first, third) = (&beds[0], &beds[2]);
+    let dir = directory(&beds, "--copies 2");
+    let plain = first.mount().join("plain");
+    fs::create_dir(&plain).unwrap();
+    first.ok(words("layout set", &plain, "--stripes 3 --stripe-size 64KiB"));
+    let file = on_second_and_third(first, &dir);
+    for path in [&file, &plain.join("spread")] {
+        fs::write(path, noise(31, 1_000_000)).unwrap();
+        wait_for_close(first, path);
+    }
+    let without = fs::read_dir(&dir).unwrap().filter(|one| one.as_ref().unwrap().path() != file);
+    without.for_each(|one| fs::remove_file(one.unwrap().path()).unwrap());
+    first.wait("all is well", || told_of(first, &dir).is_empty());
+    // It counts as up until it has been silent for long.
+    third.signal(Signal::STOP);
+    let away = |told: Vec<(String, String)>| {
+        let [(grade, problem)] = told.as_slice() else { panic!("one finding, of the target: {told:#?}") };
+        assert!(problem.contains("what lies there was not compared"), "{problem}");
+        assert!(
+            problem.contains("of 1 file") && problem.contains(file.file_name().unwrap().to_str().unwrap())
+        );
+        assert!(
+            problem.contains("without it 1 file could not be looked at") && problem.contains("spread"),
+            "{problem}"
+        );
+        assert_eq!(grade, "serious", "nobody can read the other one");
+    };
+    away(told_of(first, &dir));
+    first.wait("it is down", || up(first) == [1, 2]);
+    away(told_of(first, &dir));
+    fs::remove_file(plain.join("spread")).unwrap();
+    let told = told_of(first, &dir);
+    assert!(
+        told.len() == 1 && told[0].0 == "incomplete" && told[0].1.contains("was not compared"),
+        "{told:?}"
+    );
+    third.signal(Signal::CONT);
+    first.wait("it is up", || up(first) == [1, 2, 3]);
+    first.wait("all is well again", || told_of(first, &dir).is_empty());
+    first.check();
+}

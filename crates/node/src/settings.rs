@@ -2,7 +2,7 @@
 
 use crate::Config;
 use crate::Node;
-use crate::attached::{AttachedDrive, changing, in_force, meet_used, replace};
+use crate::attached::{Used, changing, in_force, meet_used, replace};
 use crate::config::{DeviceConfig, TapeConfig, TargetConfig};
 use crate::error::failure;
 use parking_lot::RwLock;
@@ -149,12 +149,7 @@ fn in_file(file: &Path, problem: &str) -> Failure {
 }
 
 /// A configuration with what of a new one is taken over while the node runs. `is_placed`: see [`in_force`]; `used`: the drives as they are used.
-fn merged(
-    old: &Config,
-    new: &Config,
-    is_placed: &dyn Fn(DriveNo) -> bool,
-    used: &[(DriveNo, AttachedDrive)],
-) -> Config {
+fn merged(old: &Config, new: &Config, is_placed: &dyn Fn(DriveNo) -> bool, used: &[Used]) -> Config {
     let mut now = old.clone();
     now.cluster.move_rate = new.cluster.move_rate;
     now.cluster.scrub_rate = new.cluster.scrub_rate;
@@ -188,11 +183,11 @@ fn merged(
         now.targets = new.targets.iter().cloned().chain(gone).collect();
     }
     let without = now.clone();
-    let libraries = in_force(&old.libraries, &new.libraries, is_placed);
+    let libraries = in_force(&old.libraries, &new.libraries, is_placed, used);
     if !meet_used(&libraries, used) {
         now.libraries = libraries;
     }
-    let is_used = |given: &DeviceConfig| used.iter().any(|(_, drive)| drive.device == given.device);
+    let is_used = |given: &DeviceConfig| used.iter().any(|one| one.drive.device == given.device);
     if old.cluster.listen.is_some() && !new.devices.iter().any(is_used) {
         now.devices.clone_from(&new.devices);
     }
@@ -302,7 +297,8 @@ mod tests {
         };
         let old = config(&[listen, &device("x"), &library("a", &["1", "2"])].concat());
         let used = |config: &Config| -> Vec<_> {
-            (0..).map(DriveNo).zip(config.libraries.iter().flat_map(|one| one.drives.clone())).collect()
+            let all = (0..).map(DriveNo).zip(config.libraries.iter().flat_map(|one| one.drives.clone()));
+            all.map(|(no, drive)| Used { no, drive, opened: true }).collect()
         };
         let in_use = used(&old);
         let told = |old: &Config, new: &[&str]| {

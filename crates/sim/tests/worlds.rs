@@ -1,4 +1,4 @@
-//! Worlds from fixed seeds and from one that nobody has chosen; and worlds that are made wrong on purpose.
+//! Worlds from fixed seeds and from some that nobody has chosen; and worlds that are made wrong on purpose.
 //!
 //! `cargo run --release -p sim -- --minutes 60` runs very many more; a seed that fails becomes a test here.
 
@@ -7,7 +7,11 @@ use sim::dice::Dice;
 use sim::many::{self, Many};
 use sim::world::{self, Outcome, Sabotage, Shape};
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
+
+/// Worlds from seeds that nobody has chosen, for each processor.
+const UNCHOSEN: u64 = 40;
 
 /// Smaller than those of the long run.
 fn shape() -> Shape {
@@ -26,9 +30,17 @@ fn run(seed: u64, shape: Shape, sabotage: Option<Sabotage>) -> Outcome {
     world::run_shape(seed, shape, Dice::new(seed), false, sabotage).unwrap()
 }
 
-fn good(outcome: &Outcome) {
+/// If it has failed: its seed, why, and what happened last.
+fn told(outcome: &Outcome) -> Option<String> {
+    let why = outcome.failed.as_ref()?;
     let last = outcome.lines.iter().rev().take(30).rev().cloned().collect::<Vec<_>>().join("\n");
-    assert!(outcome.failed.is_none(), "seed {}: {:?}\n{last}", outcome.seed, outcome.failed);
+    Some(format!("seed {}: {why}\n{last}", outcome.seed))
+}
+
+fn good(outcome: &Outcome) {
+    if let Some(told) = told(outcome) {
+        panic!("{told}");
+    }
 }
 
 #[test]
@@ -42,17 +54,50 @@ fn fixed_seeds() {
     assert!(faults > 20, "only {faults} faults happened");
 }
 
+/// Other ones each time, on all processors; they take about as long as everything else here.
 #[test]
-fn a_seed_that_nobody_has_chosen() {
-    let seed = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
-    println!("seed {seed}");
-    good(&run(seed, shape(), None));
+fn seeds_that_nobody_has_chosen() {
+    let first = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_micros() as u64;
+    let seeds = first..first + UNCHOSEN * many::processors() as u64;
+    println!("seeds from {} to {}", seeds.start, seeds.end - 1);
+    let (next, failed) = (AtomicU64::new(seeds.start), Mutex::new(Vec::new()));
+    let one_after_the_other = || {
+        while let Some(seed) = Some(next.fetch_add(1, Ordering::Relaxed)).filter(|seed| seeds.contains(seed))
+        {
+            let outcome = world::run_shape(seed, shape(), Dice::new(seed), false, None);
+            let told = match outcome {
+                Ok(outcome) => told(&outcome),
+                Err(e) => Some(format!("seed {seed}: {e:#}")),
+            };
+            failed.lock().extend(told);
+        }
+    };
+    std::thread::scope(|scope| {
+        (0..many::processors()).for_each(|_| drop(scope.spawn(one_after_the_other)));
+    });
+    let failed = failed.into_inner();
+    assert!(failed.is_empty(), "{} of these worlds failed:\n{}", failed.len(), failed.join("\n\n"));
+}
+
+#[test]
+fn a_world_that_failed_is_told_with_its_seed() {
+    let quiet = Shape { acts: 12, fault_every: None, ..shape() };
+    let (sabotage, says) = Sabotage::ALL[0];
+    let told = told(&run(3, quiet.clone(), Some(sabotage))).expect("it has failed");
+    assert!(told.starts_with("seed 3: ") && told.contains(says), "{told}");
+    assert_eq!(self::told(&run(3, quiet, None)), None);
 }
 
 /// A volume whose index could not be written is emptied, and its drive dies before it is scratch: it stays as it is, with nothing on it that anybody misses.
 #[test]
 fn seed_1796067727_an_index_need_not_list_what_was_moved_away() {
     good(&run(1_796_067_727, shape(), None));
+}
+
+/// A file is replaced by one as long, and the node killed before that is durable: the old one is there then, and its copies are right.
+#[test]
+fn seed_1796077355509499_what_a_crash_has_left_is_not_taken_for_what_came_behind_it() {
+    good(&run(1_796_077_355_509_499, shape(), None));
 }
 
 /// The disk tier is full of files that two drives bring in; the file that a third wants waits until they have come.

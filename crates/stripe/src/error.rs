@@ -106,6 +106,14 @@ impl StripeError {
         matches!(source, Some(DataError::Unreachable { .. }))
     }
 
+    /// The target whose mover was waited for in vain, if that is all.
+    pub fn away(&self) -> Option<TargetId> {
+        match self {
+            Self::Mover { target, .. } | Self::Authority { target, .. } => self.is_away().then_some(*target),
+            _ => None,
+        }
+    }
+
     /// What the error means for a caller.
     pub fn class(&self) -> ErrorClass {
         match self {

@@ -6,7 +6,7 @@
 
 use super::Event;
 use super::library::{take_stock, tape_failure};
-use super::more::Tried;
+use super::more::{Tried, Wanted};
 use super::shelf::Shelf;
 use crate::Node;
 use crate::error::failure;
@@ -30,7 +30,7 @@ impl Node {
     /// Notices doors of a library that are opened, and drives that it gets, until the node stops; tries one that cannot be used again and again.
     /// `tried`: when that was done last.
     pub(crate) fn watch_door(self: &Arc<Self>, library: LibraryNo, mut tried: Tried) {
-        let mut more = None;
+        let mut wanted = Wanted::default();
         while !self.stops_within(LOOK) {
             let Some(robot) = self.archive.robot(library) else {
                 if self.archive.is_out(library) && tried.is_due_again(self, library) {
@@ -39,7 +39,7 @@ impl Node {
                 }
                 continue;
             };
-            self.take_in_drives(library, &robot, &mut more);
+            self.take_in_drives(library, &robot, &mut wanted);
             // While it moves something it finds out by itself.
             let Some(mut robot) = robot.try_lock() else { continue };
             if robot.look()

@@ -22,11 +22,18 @@ struct Entry {
     now: AttachedDrive,
     /// With what it was opened last.
     used: Option<AttachedDrive>,
+    /// As what somebody just opens it.
+    opening: Option<AttachedDrive>,
 }
 
 impl Entry {
     fn new(now: &AttachedDrive) -> Self {
-        Self { now: now.clone(), used: None }
+        Self { now: now.clone(), used: None, opening: None }
+    }
+
+    /// Whether it is, or is about to be, at work as a drive that cannot be in use together with this one.
+    fn meets(&self, drive: &AttachedDrive) -> bool {
+        self.used.iter().chain(&self.opening).any(|used| used.meets(drive))
     }
 }
 
@@ -64,6 +71,11 @@ impl Entries {
         self.all.read().get(n).map(|entry| entry.used.as_ref().unwrap_or(&entry.now).clone())
     }
 
+    /// Whether one of them was opened, as whatever, or just is.
+    pub fn was_opened(&self, n: usize) -> bool {
+        self.all.read().get(n).is_some_and(|entry| entry.used.is_some() || entry.opening.is_some())
+    }
+
     /// Opens one of them as the configuration says now.
     ///
     /// # Errors
@@ -74,25 +86,30 @@ impl Entries {
         if now != place.drive {
             place.takes(&now)?;
         }
-        self.is_free(n, &now)?;
-        let drive = Drive::open(self.way(&now.device), sleeper())?.insist(now.serial.as_deref())?;
+        self.begin(n, &now)?;
+        let drive = Drive::open(self.way(&now.device), sleeper());
+        let drive = drive.and_then(|drive| drive.insist(now.serial.as_deref()));
         if let Some(entry) = self.all.write().get_mut(n) {
-            entry.used = Some(now);
+            entry.opening = None;
+            if drive.is_ok() {
+                entry.used = Some(now);
+            }
         }
-        Ok(drive)
+        drive
     }
 
-    /// An error if another one was that drive, or was there, before and has not been opened anew since: it may be at work.
-    fn is_free(&self, n: usize, now: &AttachedDrive) -> Result<(), TapeError> {
-        let all = self.all.read();
-        let meets = |used: &AttachedDrive| used.meets(now);
-        let uses = |(m, entry): (usize, &Entry)| m != n && entry.used.as_ref().is_some_and(meets);
-        if all.iter().enumerate().any(uses) {
+    /// One of them is about to be opened. An error if another one was that drive, or was there, before and has not been opened anew since: it may be at work.
+    fn begin(&self, n: usize, now: &AttachedDrive) -> Result<(), TapeError> {
+        let mut all = self.all.write();
+        if all.iter().enumerate().any(|(m, entry)| m != n && entry.meets(now)) {
             let why = format!(
                 "drive {} is still in use as another one of its library: `thermo drive down` and `thermo drive up` for that one first",
                 now.device.0
             );
             return Err(misplaced(why));
+        }
+        if let Some(entry) = all.get_mut(n) {
+            entry.opening = Some(now.clone());
         }
         Ok(())
     }

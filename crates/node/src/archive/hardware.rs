@@ -4,7 +4,7 @@ use super::entries::{Entries, Place, is_another};
 use super::library::{numbered, open_virtual, sleeper, tape_failure};
 use super::worker::OpenDrive;
 use crate::Node;
-use crate::attached::{AttachedDrive, AttachedLibrary, Device, VIRTUAL};
+use crate::attached::{AttachedDrive, AttachedLibrary, Device, Used, VIRTUAL};
 use crate::config::Config;
 use crate::error::failure;
 use parking_lot::{Mutex, RwLock};
@@ -59,13 +59,16 @@ impl Libraries {
     }
 
     /// All attached drives as they are used, whatever the configuration says by now.
-    pub fn used(&self) -> Vec<(DriveNo, AttachedDrive)> {
+    pub fn used(&self) -> Vec<Used> {
         let Known { hardware, .. } = &*self.0.read();
-        let drives = hardware.iter().flat_map(|one| match &**one {
-            Hardware::Attached { drives, .. } => (0..drives.count()).map(|n| drives.used(n)).collect(),
-            _ => vec![None; one.count().into()],
-        });
-        (0..).map(DriveNo).zip(drives).filter_map(|(no, drive)| Some((no, drive?))).collect()
+        let places = hardware.iter().flat_map(|one| (0..usize::from(one.count())).map(move |n| (one, n)));
+        let used = |(no, (one, n)): (DriveNo, (&Arc<Hardware>, usize))| match &**one {
+            Hardware::Attached { drives, .. } => {
+                Some(Used { no, opened: drives.was_opened(n), drive: drives.used(n)? })
+            }
+            _ => None,
+        };
+        (0..).map(DriveNo).zip(places).filter_map(used).collect()
     }
 
     /// From now on the configuration says this of them, and may have more: their numbers. Virtual ones stay as they are.
@@ -94,6 +97,9 @@ pub trait Devices: Send + Sync {
     /// A way to a drive, counted from 0 in the order of the elements.
     fn drive(&self, n: u16) -> Box<dyn Transport>;
 }
+
+/// A drive of the library, counted from 0; or why it has no place there.
+pub type Sought = (usize, Result<Site, Failure>);
 
 /// A drive of the library: its element, and how it is opened.
 pub struct Site {
@@ -176,6 +182,14 @@ impl Hardware {
         }
     }
 
+    /// Whether one of its drives, counted from 0, was ever opened; so it is of those that are not attached.
+    pub fn was_opened(&self, n: usize) -> bool {
+        match self {
+            Self::Virtual { .. } | Self::Simulated(_) => true,
+            Self::Attached { drives, .. } => drives.was_opened(n),
+        }
+    }
+
     /// Address of one of its drives, counted from 0; None: it has none of its own.
     pub fn device(&self, n: usize) -> Option<Address> {
         match self {
@@ -219,45 +233,53 @@ impl Hardware {
         opened.map_err(|e| tape_failure(&e))
     }
 
-    /// The drives in the order of the configuration behind the first so many, each used as `settings` say.
+    /// The drives in the order of the configuration that are `wanted` in their element, each used as `settings` say; and those that the library does not have.
     ///
     /// # Errors
-    /// The library does not have a drive of the configuration, or does not answer.
+    /// The library does not answer.
     pub fn drives(
         &self,
         robot: &Arc<Mutex<Changer>>,
         elements: &[ElementView],
         settings: Settings,
-        behind: usize,
-    ) -> Result<Vec<Site>, Failure> {
+        wanted: &dyn Fn(usize, u16) -> bool,
+    ) -> Result<Vec<Sought>, Failure> {
         let drives = elements.iter().filter(|e| e.kind == ElementKind::Drive);
         match self {
             Self::Virtual { library, .. } => {
                 let site = |(n, e)| {
                     let library = library.clone();
-                    site(move || Box::new(library.drive(n)), e, settings)
+                    (usize::from(n), Ok(site(move || Box::new(library.drive(n)), e, settings)))
                 };
-                Ok((0..).zip(drives).skip(behind).map(site).collect())
+                Ok((0..).zip(drives).map(site).collect())
             }
             Self::Simulated(devices) => {
                 let site = |(n, e)| {
                     let devices = devices.clone();
-                    site(move || devices.drive(n), e, settings)
+                    (usize::from(n), Ok(site(move || devices.drive(n), e, settings)))
                 };
-                Ok((0..).zip(drives).skip(behind).map(site).collect())
+                Ok((0..).zip(drives).map(site).collect())
             }
             Self::Attached { name, drives: entries, .. } => {
                 let identified = robot.lock().drives().map_err(|e| tape_failure(&e))?;
                 let elements: Vec<&ElementView> = drives.collect();
-                let site = |(n, drive): (usize, AttachedDrive)| {
-                    let element = element_of(&drive, name, &elements, &identified)?.clone();
+                let site = |n, drive, element: &ElementView| {
                     let (library, robot) = (name.clone(), robot.clone());
                     let place = Place { library, robot, element: element.address, drive };
                     let entries = entries.clone();
                     let open: OpenDrive = Box::new(move || Ok(entries.open(n, &place)?.with(settings)));
-                    Ok(Site { element, open })
+                    Site { element: element.clone(), open }
                 };
-                entries.now().into_iter().enumerate().skip(behind).map(site).collect()
+                let sought = |(n, drive): (usize, AttachedDrive)| match element_of(
+                    &drive,
+                    name,
+                    &elements,
+                    &identified,
+                ) {
+                    Ok(element) => wanted(n, element.address).then(|| (n, Ok(site(n, drive, element)))),
+                    Err(e) => Some((n, Err(e))),
+                };
+                Ok(entries.now().into_iter().enumerate().filter_map(sought).collect())
             }
         }
     }
@@ -304,6 +326,12 @@ impl Node {
     /// Where a drive of a library is; None: it has no address of its own.
     pub(crate) fn device_of(&self, library: LibraryNo, drive: DriveNo) -> Option<Address> {
         self.hardware(library)?.device(drive.0.checked_sub(self.first_drive(library))?.into())
+    }
+
+    /// Whether a drive of a library was ever opened.
+    pub(crate) fn was_opened(&self, library: LibraryNo, drive: DriveNo) -> bool {
+        let n = drive.0.checked_sub(self.first_drive(library));
+        self.hardware(library).zip(n).is_some_and(|(hardware, n)| hardware.was_opened(n.into()))
     }
 
     /// Whether libraries of metal (or what takes their place) are attached, and no virtual ones used.

@@ -159,6 +159,9 @@ fn man(workers: &Workers, stations: Vec<Station>) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Drives that have no place in their library, and why.
+pub type Failed = BTreeMap<DriveNo, Failure>;
+
 /// What a look at a library gave.
 pub struct Stock {
     library: LibraryNo,
@@ -168,7 +171,14 @@ pub struct Stock {
     drives: Vec<(DriveSlot, Station)>,
 }
 
-/// Takes the inventory of a library and opens its drives.
+impl Stock {
+    /// Numbers of the drives that were opened, or tried.
+    pub fn drives(&self) -> impl Iterator<Item = DriveNo> + '_ {
+        self.drives.iter().map(|(slot, _)| slot.no)
+    }
+}
+
+/// Takes the inventory of a library and opens its drives. One that it does not have is left out, as long as it has others.
 ///
 /// # Errors
 /// It does not answer, or is not as the configuration says.
@@ -185,20 +195,24 @@ pub fn take_stock(node: &Arc<Node>, library: LibraryNo) -> Result<Stock, Failure
     enter_volumes(node, &elements)?;
     let product = changer.product().to_owned();
     let robot = Arc::new(Mutex::new(changer));
-    let drives = stations(node, library, (&robot, &elements), 0)?;
-    Ok(Stock { library, product, elements, robot, drives })
+    let (drives, failed) = stations(node, library, (&robot, &elements), &|_, _| true)?;
+    // Whoever watches its door tells of those that have no place, if there are others.
+    match failed.into_values().next().filter(|_| drives.is_empty()) {
+        Some(e) => Err(e),
+        None => Ok(Stock { library, product, elements, robot, drives }),
+    }
 }
 
-/// The same of the drives that a library in use has behind the first so many.
+/// The same of the drives that a library in use has, as far as they are `wanted` in their element; and why others have no place in it.
 ///
 /// # Errors
-/// As [`take_stock`].
-pub fn take_stock_behind(
+/// It does not answer.
+pub fn take_stock_of(
     node: &Arc<Node>,
     library: LibraryNo,
     robot: &Arc<Mutex<Changer>>,
-    known: usize,
-) -> Result<Stock, Failure> {
+    wanted: &dyn Fn(DriveNo, u16) -> bool,
+) -> Result<(Stock, Failed), Failure> {
     let (elements, product) = {
         let mut robot = robot.lock();
         let elements = robot.inventory().map_err(|e| tape_failure(&e))?;
@@ -206,22 +220,30 @@ pub fn take_stock_behind(
         node.archive.send(Event::Inventory(library, elements.clone()));
         (elements, robot.product().to_owned())
     };
-    let drives = stations(node, library, (robot, &elements), known)?;
-    Ok(Stock { library, product, elements, robot: robot.clone(), drives })
+    let (drives, failed) = stations(node, library, (robot, &elements), wanted)?;
+    Ok((Stock { library, product, elements, robot: robot.clone(), drives }, failed))
 }
 
 fn stations(
     node: &Arc<Node>,
     library: LibraryNo,
     (robot, elements): (&Arc<Mutex<Changer>>, &[ElementView]),
-    behind: usize,
-) -> Result<Vec<(DriveSlot, Station)>, Failure> {
+    wanted: &dyn Fn(DriveNo, u16) -> bool,
+) -> Result<(Vec<(DriveSlot, Station)>, Failed), Failure> {
     let hardware = node.hardware(library).ok_or_else(|| failure(ErrorClass::Bug, "no such library"))?;
     let settings = tape::Settings { key: fence_key(node)?, ..settings(&node.config.tape) };
-    let sites = hardware.drives(robot, elements, settings, behind)?;
+    let first = node.first_drive(library);
+    let number = |n: usize| DriveNo(first + n as u16);
+    let sought = hardware.drives(robot, elements, settings, &|n, element| wanted(number(n), element))?;
     node.counts()?;
-    let numbers = (node.first_drive(library)..).map(DriveNo).skip(behind);
-    Ok(numbers.zip(sites).map(|(no, site)| station(node, (library, no), site, robot)).collect())
+    let (mut stations, mut failed) = (Vec::new(), Failed::new());
+    for (n, site) in sought {
+        match site {
+            Ok(site) => stations.push(station(node, (library, number(n)), site, robot)),
+            Err(e) => drop(failed.insert(number(n), e)),
+        }
+    }
+    Ok((stations, failed))
 }
 
 /// How drives are used.
@@ -346,7 +368,7 @@ pub fn came_back(node: &Arc<Node>, workers: &Workers, stock: Stock) {
     }
 }
 
-/// Enters drives that a library in use did not have before.
+/// Enters drives that a library in use did not have before, or that never answered where they were looked for. Of the latter all or none: their elements may be each other's.
 fn enter_more(node: &Node, stock: Stock) -> Vec<Station> {
     // From a look at a library that was out of use then, and has come back by another one: whoever watches its door looks again.
     let same = |robot: &Arc<Mutex<Changer>>| Arc::ptr_eq(robot, &stock.robot);
@@ -354,7 +376,10 @@ fn enter_more(node: &Node, stock: Stock) -> Vec<Station> {
         return Vec::new();
     }
     let mut state = node.archive.state.lock();
-    let new = stock.drives.into_iter().filter(|(slot, _)| !state.drives.contains_key(&slot.no)).collect();
+    let known = |no: &DriveNo| state.drives.get(no);
+    let settled = stock.drives().any(|no| known(&no).is_some_and(|slot| !slot.may_be_elsewhere()));
+    let new: Vec<_> =
+        stock.drives.into_iter().filter(|(slot, _)| !settled || known(&slot.no).is_none()).collect();
     let stations = enter_drives(node, &mut state, new);
     state.look_again();
     stations

@@ -306,6 +306,12 @@ impl DriveSlot {
         self.comeback.failed();
     }
 
+    /// Whether it never answered where it was looked for, and nobody is about to try it there: it may be in another element.
+    pub fn may_be_elsewhere(&self) -> bool {
+        let Comeback { trying, asked, out, .. } = &self.comeback;
+        self.serial.is_empty() && !self.usable() && !trying && asked.is_empty() && out.is_none()
+    }
+
     /// What an operator has said is shown as what the drive does.
     fn tell_why_out(&mut self) {
         let reason = self.comeback.out.as_ref().map(|out| out.reason.clone());

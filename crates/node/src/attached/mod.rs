@@ -6,4 +6,4 @@ mod renew;
 pub use config::attached::*;
 pub use edit::write_library;
 pub(crate) use edit::{changing, may_replace, replace};
-pub(crate) use renew::{in_force, meet_used};
+pub(crate) use renew::{Used, in_force, meet_used};

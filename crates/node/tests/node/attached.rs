@@ -208,6 +208,83 @@ fn a_drive_that_is_added_gets_work_at_once() {
     assert_eq!(usable(&bed), 2);
 }
 
+/// Neither by a change, nor at a start with it.
+#[test]
+fn a_mistake_in_one_drive_keeps_no_other_out_of_use() {
+    let dir = tempfile::tempdir().unwrap();
+    let hall = Hall::new(dir.path(), "A");
+    let bed = bed(&[hall.section(1)]);
+    let mut wrong = hall.section(2);
+    let nowhere = AttachedDrive { element: Some(99), ..hall.drive(7, "sockets", "A") };
+    wrong.drives.insert(1, nowhere);
+    assert_eq!(change(&bed, &[wrong.clone()]), (true, false));
+    let numbers = |b: &Bed| b.drives().iter().map(|drive| drive.drive.0).collect::<Vec<_>>();
+    let told = |b: &Bed| warned(b, "cannot be used (1)") && warned(b, "has no drive element 99");
+    bed.until("the one behind it is there, and it is told", |b| usable(b) == 2 && told(b));
+    assert_eq!(numbers(&bed), [0, 2]);
+    goes_and_comes(&bed, "f");
+    bed.node.stop(true);
+    let config = node::Config { libraries: vec![wrong], ..bed.node.config().clone() };
+    let Bed { dir: state, node } = bed;
+    drop(node);
+    let bed = Bed { dir: state, node: crate::support::Running::start(config) };
+    assert_eq!((numbers(&bed), usable(&bed)), (vec![0, 2], 2));
+    bed.until("it is told", told);
+    goes_and_comes(&bed, "g");
+}
+
+/// With addresses or serial numbers of each other.
+#[test]
+fn drives_that_could_never_be_opened_are_looked_for_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    let [first, second, third, fourth] = ["A", "B", "C", "D"].map(|name| Hall::new(dir.path(), name));
+    let bed = bed(&[first.section(2)]);
+    let with_serials_exchanged = |mut section: AttachedLibrary| {
+        let [one, other] = &mut section.drives[..] else { panic!("two drives") };
+        std::mem::swap(&mut one.serial, &mut other.serial);
+        section
+    };
+    let by_serial = |mut section: AttachedLibrary| {
+        section.drives.iter_mut().for_each(|drive| drive.element = None);
+        section
+    };
+    let reversed = |mut section: AttachedLibrary| {
+        section.drives.reverse();
+        section
+    };
+    // The library says that they are elsewhere: it has no place for either.
+    let mut libraries = vec![first.section(2), with_serials_exchanged(second.section(2))];
+    assert_eq!(change(&bed, &libraries), (true, false));
+    bed.until("it is told", |b| warned(b, "library B cannot be used") && warned(b, "BD00 in element 1"));
+    libraries[1] = second.section(2);
+    assert_eq!(change(&bed, &libraries), (true, false));
+    bed.until("they are in use", |b| usable(b) == 4);
+    // It says where they are, and there are others at these addresses: then the addresses are mended ...
+    libraries.push(by_serial(with_serials_exchanged(third.section(2))));
+    assert_eq!(change(&bed, &libraries), (true, false));
+    bed.until("they are tried", |b| b.drives().len() == 6 && warned(b, "its serial number is CD00"));
+    assert_eq!(usable(&bed), 4);
+    libraries[2] = by_serial(reversed(third.section(2)));
+    assert_eq!(change(&bed, &libraries), (true, false));
+    (4..6).for_each(|n| set(&bed, n, true).unwrap());
+    assert_eq!([4, 5].map(|n| bed.drives()[n].serial.clone()), ["CD01", "CD00"]);
+    // ... or the serial numbers, and they have the elements of each other.
+    libraries.push(by_serial(with_serials_exchanged(fourth.section(2))));
+    assert_eq!(change(&bed, &libraries), (true, false));
+    bed.until("they are tried", |b| b.drives().len() == 8 && warned(b, "its serial number is DD00"));
+    libraries[3] = by_serial(fourth.section(2));
+    assert_eq!(change(&bed, &libraries), (true, false));
+    bed.until("they are in use", |b| usable(b) == 8);
+    assert_eq!([6, 7].map(|n| bed.drives()[n].serial.clone()), ["DD00", "DD01"]);
+    let change = PoolChange { library: Some("D".into()), ..PoolChange::default() };
+    bed.call(Call::SetPool { name: PoolName::from("primary"), create: false, change });
+    goes_and_comes(&bed, "f");
+    assert!(fourth.loads() > 0);
+    // They have been opened: what would make them each other's waits for the next start.
+    libraries[3] = by_serial(with_serials_exchanged(fourth.section(2)));
+    assert_eq!(self::change(&bed, &libraries), (false, true));
+}
+
 #[test]
 fn a_drive_that_takes_the_place_of_another_one_is_used_once_the_configuration_says_so() {
     let dir = tempfile::tempdir().unwrap();

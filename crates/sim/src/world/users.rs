@@ -108,6 +108,16 @@ impl Users {
         (format!("f{}", self.next), (self.dice.number(), size as usize))
     }
 
+    /// A new content for a file, of another length than all that a crash may leave there: that is known by its length.
+    fn another(&mut self, name: &str) -> (String, Content) {
+        let (temporary, (number, mut size)) = self.fresh();
+        let has = |names: &Names, size| names.get(name).is_some_and(|before| before.1 == size);
+        while size > 0 && self.history.iter().any(|names| has(names, size)) {
+            size -= 1;
+        }
+        (temporary, (number, size))
+    }
+
     /// Writes a new file; false if there was no room, and then there is no such file.
     fn write(&mut self, node: &Stepped, name: &str, (number, size): Content) -> bool {
         let flags = OpenFlags { read: true, write: true, exclusive: true, ..OpenFlags::default() };
@@ -160,7 +170,7 @@ impl Users {
     /// Writes anew under another name and renames over the old, as careful programs do.
     fn replace(&mut self, node: &Stepped) -> String {
         let Some((name, _)) = self.any() else { return "nothing to replace".into() };
-        let (temporary, what) = self.fresh();
+        let (temporary, what) = self.another(&name);
         if !self.write(node, &temporary, what) {
             self.becomes(|names| _ = names.insert(temporary.clone(), (what.0, GROWING)));
             self.becomes(|names| _ = names.remove(&temporary));
@@ -183,7 +193,7 @@ impl Users {
     /// Truncates and writes, and makes it durable at once.
     fn rewrite(&mut self, node: &Stepped) -> String {
         let Some((name, _)) = self.any() else { return "nothing to rewrite".into() };
-        let (_, what) = self.fresh();
+        let (_, what) = self.another(&name);
         let api = node.node();
         let flags = OpenFlags { read: true, write: true, truncate: true, ..OpenFlags::default() };
         let found = api.lookup(&self.cx(), Ino::ROOT, name.as_bytes());
