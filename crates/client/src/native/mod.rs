@@ -28,6 +28,7 @@ mod lanes;
 mod locks;
 mod names;
 mod port;
+mod served;
 mod session;
 mod spares;
 mod stride;
