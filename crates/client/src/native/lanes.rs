@@ -361,7 +361,10 @@ impl Lanes {
                 Ok(handle)
             }
             Ok(_) => Err(ClientError::WrongAnswer { asked: "Opened" }),
-            Err(ClientError::Refused(why)) if why.fs.is_some() => Err(refused(b"open file", FsError::Stale)),
+            // What its targets do not give now they may give later.
+            Err(ClientError::Refused(why)) if why.fs.is_some_and(|fs| fs != FsError::Io) => {
+                Err(refused(b"open file", FsError::Stale))
+            }
             Err(e) => Err(e),
         }
     }
