@@ -100,6 +100,20 @@ fn seed_1796077355509499_what_a_crash_has_left_is_not_taken_for_what_came_behind
     good(&run(1_796_077_355_509_499, shape(), None));
 }
 
+/// Drives fail three times while a volume that was emptied gets its fresh label: it is read-only, and what its label was is known.
+#[test]
+fn seed_1796077509042426_a_label_that_drives_did_not_let_come_to_its_end_is_known_as_one() {
+    good(&run(1_796_077_509_042_426, shape(), None));
+}
+
+/// The node is killed while a volume that was emptied gets its fresh label, and the robot is stuck afterwards: no index is tried on it, and its medium has not failed.
+#[test]
+fn seeds_1796077516633240_and_1796077531145580_a_label_that_was_cut_short_is_no_failure_of_the_medium() {
+    for seed in [1_796_077_516_633_240, 1_796_077_531_145_580] {
+        good(&run(seed, shape(), None));
+    }
+}
+
 /// The disk tier is full of files that two drives bring in; the file that a third wants waits until they have come.
 #[test]
 fn seed_2_a_recall_waits_for_the_room_that_other_recalls_have_been_given() {

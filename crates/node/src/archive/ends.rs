@@ -50,13 +50,16 @@ pub fn put_away_leftovers(node: &Node, workers: &Workers, drives: &[DriveNo]) {
 
 /// Volumes whose newest data no index lists (the last run did not end gracefully) get one soon.
 pub fn index_what_a_crash_left(node: &Node) {
-    let volumes = node.catalog.volumes().unwrap_or_default();
+    let volumes = node.catalog.volumes().unwrap_or_default().into_iter();
+    let behind = volumes.filter(|v| v.indexed_to < v.append_block && !v.uuid.is_empty());
+    let writable =
+        behind.filter(|v| matches!(v.state, VolumeState::Filling | VolumeState::Full | VolumeState::Scratch));
+    let volumes: Vec<Volume> = writable.filter(|v| super::label::begun(node, v).is_none()).collect();
     let mut state = node.archive.state.lock();
-    for v in volumes.into_iter().filter(|v| v.indexed_to < v.append_block && !v.uuid.is_empty()) {
-        let writable = matches!(v.state, VolumeState::Filling | VolumeState::Full | VolumeState::Scratch);
+    for v in volumes {
         let asked =
             state.maintenance.iter().any(|m| m.volume == v.barcode && m.kind == MaintenanceKind::Index);
-        if writable && !asked && state.find(&v.barcode).is_some() {
+        if !asked && state.find(&v.barcode).is_some() {
             add_errand(&mut state, MaintenanceKind::Index, v.barcode, Errand::Index);
         }
     }

@@ -6,7 +6,8 @@ use super::look::with_view;
 use super::state::{CheckAsk, Errand, Serves, State};
 use super::worker::{Done, Ended, Job, Order, Wanted};
 use super::{
-    Event, alerts, blocked, clean, ends, family, library, look, outlook, parked, recalls, revive, times,
+    Event, alerts, blocked, clean, ends, family, label, library, look, outlook, parked, recalls, revive,
+    times,
 };
 use crate::Node;
 use crate::clock::Moment;
@@ -309,7 +310,8 @@ pub fn finished(node: &Arc<Node>, ended: Ended) {
     // It came into the drive, but could not be mounted.
     let mounting = moved.is_some() && result.is_err();
     let known = node.catalog.volume(&volume).ok().flatten();
-    let dirty = known.as_ref().is_some_and(|v| v.indexed_to < v.append_block);
+    let behind = known.as_ref().filter(|v| v.indexed_to < v.append_block);
+    let dirty = behind.is_some_and(|v| label::begun(node, v).is_none());
     let mut robot_failed = false;
     let work = {
         let mut state = node.archive.state.lock();
@@ -492,6 +494,10 @@ fn note_volume(
     if !mounted && !read && error.is_none() {
         return;
     }
+    // A label of ours that was cut short is no failure of the medium.
+    let not_there = error.is_some_and(|e| matches!(e.fault, Fault::NotLtfs | Fault::WrongVolume));
+    let known = not_there.then(|| node.catalog.volume(volume).ok().flatten()).flatten();
+    let cut_short = known.is_some_and(|v| label::begun(node, &v).is_some());
     let noted = node.catalog.update_volume(volume, &mut |v| {
         if read {
             v.last_read = Some(now);
@@ -501,7 +507,9 @@ fn note_volume(
             v.worm = *worm;
         }
         if let Some(e) = error {
+            let errors = v.errors;
             note_error(v, e, now);
+            v.errors = if cut_short { errors } else { v.errors };
         }
     });
     if let Err(e) = noted {

@@ -54,6 +54,24 @@ pub fn ours_on(label: &LabelState, known: &[Option<String>]) -> Option<String> {
     }
 }
 
+/// The label that was about to be written on a volume, and is not on record: the one on record may be gone. Nobody needs
+/// what was on it, so it needs no index, and a label that is not there is no failure of its medium.
+pub fn begun(node: &crate::Node, known: &Volume) -> Option<String> {
+    let intended = || node.catalog.intended_label(&known.barcode).ok().flatten();
+    (known.live_files == 0).then(intended).flatten()
+}
+
+/// What a fresh label that was cut short has left, as what may be overwritten to carry on. None: the label on record is
+/// there, or something that is not ours.
+pub fn left_of_one(node: &crate::Node, label: &LabelState, known: &Volume) -> Option<String> {
+    let intended = begun(node, known).filter(|_| label.uuid() != Some(&known.uuid))?;
+    let recorded = Some(known.uuid.clone()).filter(|uuid| !uuid.is_empty());
+    if *label == LabelState::Blank {
+        return recorded.or(Some(intended));
+    }
+    ours_on(label, &[Some(intended), recorded])
+}
+
 /// The new append block; inner error: refused, with the reason. `order` is None if no operator asked for it: by
 /// force, and with which key.
 fn try_label(
@@ -179,13 +197,19 @@ pub enum Fitness {
     Plain,
 }
 
-/// A volume that was labelled before anybody knew its pool may lack the pool's encryption, or its format.
+/// A volume that was labelled before anybody knew its pool may lack the pool's encryption, or its format; and one whose fresh
+/// label was cut short lacks a label.
 pub fn fit(
     worker: &Worker,
     mounted: &mut Mounted<'_>,
     volume: &Volume,
     pool: &PoolName,
 ) -> Result<Fitness, TapeError> {
+    if let Some(left) = left_of_one(&worker.node, mounted.label(), volume) {
+        let key = Some(volume.key.as_str()).filter(|key| !key.is_empty());
+        write_label(worker, mounted, &volume.barcode, Some(pool), (Overwrite::Volume(&left), key))?;
+        return Ok(Fitness::Labelled);
+    }
     let own = family::pool_of(pool);
     let wanted = layout::choose(mounted, rule(worker, &volume.barcode, Some(&own))?)?;
     let anew = Overwrite::Volume(&volume.uuid);
@@ -262,8 +286,8 @@ mod tests {
     use std::sync::Arc;
     use tape::{Changer, Drive};
 
-    #[test]
-    fn a_volume_that_is_not_blank_any_more_is_labelled_only_by_order() {
+    /// With a blank cartridge in a drive.
+    fn with_one(test: impl FnOnce(&Worker, &mut Mounted<'_>, &Barcode)) {
         let dir = tempfile::tempdir().unwrap();
         let mut config = Config { state_dir: dir.path().to_owned(), ..Config::default() };
         config.library.cartridges = 1;
@@ -279,9 +303,71 @@ mod tests {
         let mut mounted = drive.mount(Some(&barcode)).unwrap();
         let robot = Arc::new(Mutex::new(robot));
         let worker = Worker::new(node.clone(), DriveNo(0), (LibraryNo(0), element), robot, Arc::default());
+        test(&worker, &mut mounted, &barcode);
+        node.stop(false);
+    }
+
+    /// The catalogue takes a cartridge for labelled that carries nothing, as its fresh label was cut short.
+    #[test]
+    fn a_label_that_was_cut_short_is_no_failure_of_the_medium_and_needs_no_index() {
+        with_one(|worker, mounted, barcode| {
+            let (node, pool) = (&worker.node, PoolName::from("p"));
+            node.stop(false);
+            node.archive.state.lock().stopping = None;
+            let volume = || node.catalog.volume(barcode).unwrap().unwrap();
+            let recorded = Volume {
+                state: VolumeState::Full,
+                uuid: uuid::Uuid::new_v4().to_string(),
+                pool: Some(pool.clone()),
+                format: VolumeFormat::Ltfs,
+                files: 1,
+                append_block: 9,
+                ..volume()
+            };
+            let failed = |mounted: &mut Mounted<'_>| {
+                node.catalog.put_volume(&recorded).unwrap();
+                let e = super::super::write_index(worker, mounted, barcode, tape::Onto::Both).unwrap_err();
+                let ended = super::super::worker::Ended::new(DriveNo(0), barcode.clone(), None, Err(e));
+                super::super::events::finished(node, ended);
+                (volume().state, volume().errors)
+            };
+            let serious = |mounted: &mut Mounted<'_>| {
+                let (answer, answers) = crossbeam_channel::unbounded();
+                crate::check::check_volume(worker, mounted, barcode, true, &answer).unwrap();
+                let [found] = &answers.recv().unwrap().findings[..] else { panic!("one finding") };
+                found.is_serious()
+            };
+            let indexes = || {
+                node.catalog.put_volume(&recorded).unwrap();
+                node.archive.state.lock().maintenance.clear();
+                super::super::ends::index_what_a_crash_left(node);
+                node.archive.state.lock().maintenance.len()
+            };
+            // Nobody has begun to label it: another cartridge lies in its place.
+            assert_eq!((failed(mounted), serious(mounted)), ((VolumeState::Suspect, 1), true));
+            assert_eq!(indexes(), 1);
+            node.catalog.intend_label(barcode, &uuid::Uuid::new_v4().to_string()).unwrap();
+            assert_eq!((failed(mounted), serious(mounted)), ((VolumeState::Suspect, 0), false));
+            assert_eq!(indexes(), 0);
+            // An operator says that it is good: it gets its label before anything is written to it.
+            node.catalog.update_volume(barcode, &mut |v| v.state = VolumeState::Filling).unwrap();
+            super::super::migrate::migrate(worker, mounted, barcode, &pool).unwrap();
+            assert_eq!(mounted.label().uuid(), Some(volume().uuid.as_str()));
+            assert_eq!((volume().state, volume().pool), (VolumeState::Filling, Some(pool.clone())));
+            assert_eq!(node.catalog.intended_label(barcode).unwrap(), None);
+        });
+    }
+
+    #[test]
+    fn a_volume_that_is_not_blank_any_more_is_labelled_only_by_order() {
+        with_one(only_by_order);
+    }
+
+    fn only_by_order(worker: &Worker, mounted: &mut Mounted<'_>, barcode: &Barcode) {
+        let node = &worker.node;
         let mut labelled = |state| {
-            node.catalog.update_volume(&barcode, &mut |v| v.state = state).unwrap();
-            label(&worker, &mut mounted, &barcode, Some("p".into()), None).unwrap() > 0
+            node.catalog.update_volume(barcode, &mut |v| v.state = state).unwrap();
+            label(worker, mounted, barcode, Some("p".into()), None).unwrap() > 0
         };
         assert!(!labelled(VolumeState::ReadOnly));
         assert!(labelled(VolumeState::Blank));
@@ -291,12 +377,12 @@ mod tests {
         let request =
             Request { files_total: 2, ..Request::new(RequestKind::Label, 0, "v".into(), crate::now()) };
         let id = node.catalog.create_request(&request, &[]).unwrap().id;
-        let uuid = || node.catalog.volume(&barcode).unwrap().unwrap().uuid;
+        let uuid = || node.catalog.volume(barcode).unwrap().unwrap().uuid;
         let before = uuid();
         let mut order = |state| {
             node.catalog.update_request(id, &mut |r| r.state = state).unwrap();
             let errand = Errand::Label { request: id, pool: None, force: true, key: None };
-            label(&worker, &mut mounted, &barcode, None, Some(errand)).unwrap();
+            label(worker, mounted, barcode, None, Some(errand)).unwrap();
         };
         order(RequestState::Cancelled);
         assert_eq!(uuid(), before);
@@ -304,15 +390,15 @@ mod tests {
         assert_ne!(uuid(), before);
 
         // Nothing is written to a volume that was taken out of use after the order was given.
-        let volume = || node.catalog.volume(&barcode).unwrap().unwrap();
+        let volume = || node.catalog.volume(barcode).unwrap().unwrap();
         let pool = PoolName::from("primary");
         let item =
             MigrateItem { ino: Ino(77), version: Version(1), copy: CopyNo(1), size: 1, due: Time::default() };
         node.writes.push(&super::super::testing::Rig::batch(&pool, &[item]), false, crate::now());
         for state in [VolumeState::Exported, VolumeState::ReadOnly, VolumeState::Broken] {
-            node.catalog.update_volume(&barcode, &mut |v| v.state = state).unwrap();
+            node.catalog.update_volume(barcode, &mut |v| v.state = state).unwrap();
             let end = volume().append_block;
-            super::super::migrate::migrate(&worker, &mut mounted, &barcode, &pool).unwrap();
+            super::super::migrate::migrate(worker, mounted, barcode, &pool).unwrap();
             assert_eq!((volume().append_block, node.writes.queued(&pool)), (end, 1), "{state:?}");
         }
 
@@ -322,11 +408,10 @@ mod tests {
             let behind = &mut |v: &mut Volume| {
                 (v.state, v.by, v.indexed_to) = (VolumeState::ReadOnly, by, v.append_block - 1);
             };
-            node.catalog.update_volume(&barcode, behind).unwrap();
+            node.catalog.update_volume(barcode, behind).unwrap();
             let before = volume().generation;
-            crate::check::check_volume(&worker, &mut mounted, &barcode, false, &answer).unwrap();
+            crate::check::check_volume(worker, mounted, barcode, false, &answer).unwrap();
             assert_eq!(volume().generation > before, again, "{by:?}");
         }
-        node.stop(false);
     }
 }

@@ -87,6 +87,7 @@ pub use ends::begin;
 pub use events::{TICK, carried_out, decide, step, take};
 pub use hardware::{Devices, Hardware, Libraries};
 pub use index::write_index;
+pub use label::left_of_one;
 pub use library::{ORDERS, Workers, enter, open_virtual, take_stock};
 pub use outlook::{expected, renew};
 pub use own::own_volumes;

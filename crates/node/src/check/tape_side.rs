@@ -2,7 +2,7 @@
 
 use super::serious;
 use crate::archive::layout::{self, Tells};
-use crate::archive::{Checked, FileHash, Worker, write_index};
+use crate::archive::{Checked, FileHash, Worker, left_of_one, write_index};
 use catalog::{Catalog, CatalogError, VolumeFiles};
 use crossbeam_channel::Sender;
 use format::ltfs::index::IndexEvent;
@@ -88,6 +88,12 @@ fn compare(
     let volume = worker.node.catalog.volume(barcode).ok().flatten();
     let label = mounted.label().uuid().map(str::to_owned);
     let subject = format!("volume {barcode}");
+    if let Some(volume) = &volume
+        && left_of_one(&worker.node, mounted.label(), volume).is_some()
+    {
+        find(checked, cut_short(volume, &mounted.label().describe()));
+        return Ok(0);
+    }
     if label.is_none() || label != volume.as_ref().map(|v| v.uuid.clone()) {
         let carries = label.map_or("no label".to_owned(), |label| format!("label {label}"));
         let recorded = volume.map_or_else(String::new, |v| v.uuid);
@@ -137,6 +143,21 @@ fn compare(
     let behind = !indexed && volume.is_some_and(|v| v.indexed_to < v.append_block);
     missed(&mut expected, behind, &subject, checked);
     read_all(worker, mounted, barcode, to_read, checked)
+}
+
+/// A fresh label that the node began to write, and that is not on record: of what was there nobody needs anything.
+fn cut_short(volume: &Volume, carries: &str) -> Finding {
+    let barcode = &volume.barcode;
+    let remedy = match volume.state {
+        VolumeState::Repacking => "nothing: the node carries on with it".to_owned(),
+        _ => format!("`thermo volume label --force {barcode}` has it used again"),
+    };
+    Finding {
+        grade: Grade::Leftover,
+        subject: format!("volume {barcode}"),
+        problem: format!("its fresh label was cut short: nothing on it is needed, and it carries {carries}"),
+        remedy,
+    }
 }
 
 /// What the catalogue has there, and the index does not list. Of a volume that was `behind` with its index and gets none, as it was not emptied for want of a drive,
