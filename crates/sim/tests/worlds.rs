@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 /// Worlds from seeds that nobody has chosen, for each processor.
-const UNCHOSEN: u64 = 40;
+const UNCHOSEN: u64 = 16;
 
 /// Smaller than those of the long run.
 fn shape() -> Shape {
