@@ -29,9 +29,20 @@ pub fn keep_unowned(tx: &mut Tx<'_>, limit: usize) -> Result<bool> {
     Ok(found.len() == limit)
 }
 
-/// Volumes that may have been written since are written no more before somebody has looked at them.
+/// Stands for a label that was about to be written at the time of the backup: no cartridge carries it.
+const BEFORE: &str = "one of before the backup";
+
+/// Volumes that may have been written since are written no more before somebody has looked at them. A label that was about to be written then may be there by now, with files behind it
+/// that are needed: a cartridge that carries it is not one whose label was cut short.
 pub fn distrust(tx: &mut Tx<'_>, now: Time) -> Result<()> {
     for known in volume::volumes(tx.view())?.found {
+        let intended = keys::volume(keys::vol::INTENDED, &known.barcode);
+        match tx.w.get(&intended)? {
+            Some(_) if known.uuid.is_empty() => tx.w.delete(&intended)?,
+            // What was on it is not needed: nothing is restored from there.
+            Some(_) => tx.w.put(&intended, BEFORE.as_bytes())?,
+            None => {}
+        }
         if !matches!(known.state, VolumeState::Filling | VolumeState::Scratch) {
             continue;
         }

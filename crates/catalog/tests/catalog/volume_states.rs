@@ -124,3 +124,21 @@ fn what_a_volume_was_before_its_export_is_known_until_it_is_back_or_something_el
     assert_eq!(f.catalog.before_export(&name).unwrap(), None);
     f.check();
 }
+
+/// Files may lie behind it by now, and be needed.
+#[test]
+fn a_label_that_was_intended_before_a_backup_is_that_of_no_cartridge() {
+    let f = lmdb();
+    let [known, fresh] = ["VA0001L9", "VA0002L9"].map(Barcode::from);
+    f.catalog.label_volume(&known, &volume("VA0001L9", "pool-a")).expect("labelled");
+    for barcode in [&known, &fresh] {
+        f.catalog.update_volume(barcode, &mut |v| v.state = VolumeState::Repacking).expect("updated");
+        f.catalog.intend_label(barcode, "new").expect("noted");
+    }
+    f.catalog.update_volume(&fresh, &mut |v| v.uuid.clear()).expect("updated");
+    f.catalog.mark_restored(t(50)).expect("marked");
+    let intended = |barcode: &Barcode| f.catalog.intended_label(barcode).expect("read");
+    assert!(intended(&known).is_some_and(|label| label != "new"));
+    assert_eq!(intended(&fresh), None);
+    f.check();
+}
