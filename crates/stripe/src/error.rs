@@ -97,7 +97,7 @@ impl StripeError {
     }
 
     /// Whether a mover was waited for in vain.
-    pub(crate) fn is_away(&self) -> bool {
+    pub fn is_away(&self) -> bool {
         let source = match self {
             Self::Mover { source, .. } | Self::Authority { source, .. } => Some(source),
             Self::Lost { last, .. } => last.as_ref(),

@@ -1,10 +1,12 @@
-//! `rank PATH RANK RANKS PROGRESS`: one of several programs, on any host, that write one file at once, as checkpoints of parallel programs are written. Record
+//! `rank PATH RANK RANKS PROGRESS [SOCKET]`: one of several programs, on any host, that write one file at once, as checkpoints of parallel programs are written: through a mount, or, with
+//! the socket of a node, by the native library and the path in the namespace. Record
 //! `n` of the file is that of rank `n` modulo `RANKS`; its bytes follow from `n` and from how often it was written. Each rank writes its records again and again,
 //! syncs, and reads back what it wrote, until its standard input ends. PROGRESS says how many were synced, also to the next one that goes on as this rank.
 
+use client::native::{self, OpenOptions as Open, Options, Session};
 use e2e::record::{RECORD, RECORDS, SYNC, bytes, last_pass};
 use std::fs::{self, File, OpenOptions};
-use std::io::Read;
+use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -13,14 +15,16 @@ use std::time::Duration;
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [path, rank, ranks, progress] = &arguments[..] else { panic!("rank PATH RANK RANKS PROGRESS") };
+    let [path, rank, ranks, progress, socket @ ..] = &arguments[..] else {
+        panic!("rank PATH RANK RANKS PROGRESS [SOCKET]")
+    };
     let stop = Arc::new(AtomicBool::new(false));
     let stopped = stop.clone();
     std::thread::spawn(move || {
         std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
         stopped.store(true, Ordering::Release);
     });
-    let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
+    let file = Shared::open(path, socket.first());
     let rank = Rank { file, rank: rank.parse().unwrap(), ranks: ranks.parse().unwrap() };
     let mut written = fs::read_to_string(progress).map_or(0, |text| text.parse().unwrap());
     rank.goes_on(written);
@@ -45,8 +49,50 @@ fn say(progress: &Path, written: u64) {
     fs::rename(new, progress).unwrap();
 }
 
+/// The file, open for reading and writing.
+enum Shared {
+    Mount(File),
+    Library(Box<native::File>),
+}
+
+impl Shared {
+    fn open(path: &str, socket: Option<&String>) -> Self {
+        let Some(socket) = socket else {
+            return Self::Mount(OpenOptions::new().read(true).write(true).open(path).unwrap());
+        };
+        // Whatever happens to the node.
+        let options = Options { patience: Duration::from_secs(600), ..Options::default() };
+        let session = Session::connect_with(Path::new(socket), options).unwrap();
+        Self::Library(Box::new(session.open(path, Open::new().read(true).write(true)).unwrap()))
+    }
+
+    fn write(&self, bytes: &[u8], at: u64) -> io::Result<()> {
+        match self {
+            Self::Mount(file) => file.write_all_at(bytes, at),
+            Self::Library(file) => Ok(file.write_at(bytes, at)?),
+        }
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        match self {
+            Self::Mount(file) => file.sync_all(),
+            Self::Library(file) => Ok(file.sync()?),
+        }
+    }
+
+    fn read(&self, bytes: &mut [u8], at: u64) -> io::Result<()> {
+        match self {
+            Self::Mount(file) => file.read_exact_at(bytes, at),
+            Self::Library(file) => match file.read_at(bytes, at)? {
+                read if read == bytes.len() => Ok(()),
+                _ => Err(io::ErrorKind::UnexpectedEof.into()),
+            },
+        }
+    }
+}
+
 struct Rank {
-    file: File,
+    file: Shared,
     rank: u64,
     ranks: u64,
 }
@@ -59,12 +105,12 @@ impl Rank {
 
     fn write(&self, written: u64) {
         let n = self.number(written % RECORDS);
-        let wrote = self.file.write_all_at(&bytes(n, written / RECORDS), n * RECORD);
+        let wrote = self.file.write(&bytes(n, written / RECORDS), n * RECORD);
         wrote.unwrap_or_else(|e| panic!("rank {}, record {n}: {e}", self.rank));
     }
 
     fn sync(&self) {
-        self.file.sync_all().unwrap_or_else(|e| panic!("rank {}, fsync: {e}", self.rank));
+        self.file.sync().unwrap_or_else(|e| panic!("rank {}, fsync: {e}", self.rank));
     }
 
     /// It is what was written last, when so many were.
@@ -72,7 +118,7 @@ impl Rank {
         let Some(pass) = last_pass(k, written) else { return };
         let n = self.number(k);
         let mut read = vec![0; RECORD as usize];
-        let got = self.file.read_exact_at(&mut read, n * RECORD);
+        let got = self.file.read(&mut read, n * RECORD);
         got.unwrap_or_else(|e| panic!("rank {}, reading record {n}: {e}", self.rank));
         assert!(read == bytes(n, pass), "rank {}: record {n} is not what it wrote in pass {pass}", self.rank);
     }

@@ -2,11 +2,12 @@
 
 use client::ClientError;
 use client::native::{File, OpenOptions, Options, Session};
-use e2e::cluster::{columns, lies_on, serves, up, words};
+use e2e::cluster::{columns, lies_on, serves, up, wait_for_mending, words};
 use e2e::hosts::Hosts;
 use e2e::{Bed, Starter, can_mount, noise};
 use std::fs;
 use std::io::Write;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use types::FsError;
@@ -339,5 +340,54 @@ fn what_the_machine_of_the_first_node_may_have_lost_is_not_taken_for_synced() {
     program.sync().unwrap();
     program.close().unwrap();
     drop((lost, other, synced, on_targets, session));
+    first.check();
+}
+
+/// The first node dies together with the host of a target: what was being written is opened without that one, once it counts as down, and its copy is not the one that counts.
+#[test]
+fn what_was_being_written_when_a_target_died_with_the_first_node_is_opened_without_it() {
+    if !can_mount("files on two hosts") {
+        return;
+    }
+    let hosts = Hosts::new("0");
+    let first = hosts.first();
+    let open: Vec<(PathBuf, fs::File)> = ["--copies 2", "--code 2+1 --stripe-size 64KiB"]
+        .into_iter()
+        .map(|layout| {
+            let dir = hosts.here.with_file_name(layout.replace(' ', ""));
+            fs::create_dir(&dir).unwrap();
+            first.ok(words("layout set", &dir, layout));
+            let path = dir.join("file");
+            let mut file = fs::File::create(&path).unwrap();
+            file.write_all(&noise(1, 1_000_000)).unwrap();
+            file.sync_all().unwrap();
+            (path, file)
+        })
+        .collect();
+    // Where a copy counts before the other one.
+    let gone = hosts.of(columns(first, &open[0].0)[0].0);
+    assert!(columns(first, &open[1].0).iter().any(|(target, _)| serves(first, gone, *target)));
+    let start = Starter::of(gone);
+    first.kill();
+    gone.kill();
+    let paths: Vec<PathBuf> = open.into_iter().map(|(path, _)| path).collect();
+    first.up_mounted();
+    std::thread::scope(|scope| {
+        for path in &paths {
+            scope.spawn(move || {
+                let mut options = fs::OpenOptions::new();
+                let file = options.read(true).write(true).open(path).expect("it is opened");
+                assert!(fs::read(path).unwrap() == noise(1, 1_000_000), "what was synced");
+                file.write_all_at(&noise(2, 100_000), 1000).unwrap();
+                file.sync_all().unwrap();
+            });
+        }
+    });
+    start.now();
+    for path in &paths {
+        wait_for_mending(first, path);
+        let bytes = fs::read(path).unwrap();
+        assert!(bytes[1000..101_000] == noise(2, 100_000) && bytes.len() == 1_000_000);
+    }
     first.check();
 }

@@ -11,15 +11,31 @@ use std::sync::{Arc, Mutex};
 use std::thread::{JoinHandle, sleep};
 use std::time::{Duration, Instant};
 
-/// Programs that write the shared file, on both clients in turn.
+/// Programs that write a shared file, on both clients in turn.
 const RANKS: usize = 4;
-/// Files without redundancy. The first is the shared one.
+/// Those of one with parity from here on have the native library.
+const BY_LIBRARY: usize = 2;
+/// Files without redundancy. The first is a shared one.
 pub const STRIPED: [&str; 3] = ["striped/shared", "striped/fio-0", "striped/fio-1"];
+/// Files that programs write together.
+const SHARED: [&str; 2] = [STRIPED[0], "coded/shared"];
 
 pub struct Load {
     stop: Arc<AtomicBool>,
-    ranks: Vec<Child>,
+    ranks: Vec<(Rank, Child)>,
     rounds: Vec<Rounds>,
+}
+
+/// One of those that write a shared file.
+#[derive(Clone, Copy, Debug)]
+struct Rank {
+    file: usize,
+    number: usize,
+}
+
+/// All of them.
+fn ranks() -> impl Iterator<Item = Rank> {
+    (0..SHARED.len()).flat_map(|file| (0..RANKS).map(move |number| Rank { file, number }))
 }
 
 /// Something that is done again and again.
@@ -47,6 +63,7 @@ impl Load {
                 File::create(one.join(name)).unwrap();
             }
         });
+        File::create(one.join(SHARED[1])).unwrap();
         let tree = site.bed(CLIENTS[1]).path("tree");
         fs::create_dir(&tree).unwrap();
         make_files(&tree, 12, 150_000);
@@ -61,14 +78,14 @@ impl Load {
             again("tar", &stop, move |n| tar(&tree, &in_code.0, &in_code.1, n)),
             again("tape", &stop, move |n| tape(&taped.0, &taped.1, &taped.2, n)),
         ];
-        let ranks = (0..RANKS).map(|rank| begin_rank(site, rank)).collect();
+        let ranks = ranks().map(|rank| (rank, rank.begin(site))).collect();
         Self { stop, ranks, rounds }
     }
 
     /// Nobody has ended.
     pub fn goes_on(&mut self) {
-        for (n, rank) in self.ranks.iter_mut().enumerate() {
-            assert_eq!(rank.try_wait().unwrap(), None, "rank {n} has ended");
+        for (rank, program) in &mut self.ranks {
+            assert_eq!(program.try_wait().unwrap(), None, "{rank:?} has ended");
         }
         for round in &self.rounds {
             assert!(!round.thread.is_finished(), "{} has ended", round.what);
@@ -78,7 +95,7 @@ impl Load {
     /// Waits until each has done something more.
     pub fn makes_progress(&self, site: &Site) {
         let done = || {
-            let ranks = (0..RANKS).map(|rank| written(site, rank));
+            let ranks = ranks().map(|rank| rank.written(site));
             let rounds = self.rounds.iter().map(|round| round.done.load(Ordering::Acquire));
             ranks.chain(rounds).collect::<Vec<u64>>()
         };
@@ -100,10 +117,10 @@ impl Load {
 
     /// The second client has died, and its programs with it; it is back.
     pub fn begin_again(&mut self, site: &Site) {
-        for rank in (1..RANKS).step_by(2) {
-            let _ = self.ranks[rank].kill(); // it may have met an error first
-            self.ranks[rank].wait().unwrap();
-            self.ranks[rank] = begin_rank(site, rank);
+        for (rank, program) in self.ranks.iter_mut().filter(|(rank, _)| rank.client() == CLIENTS[1]) {
+            let _ = program.kill(); // it may have met an error first
+            program.wait().unwrap();
+            *program = rank.begin(site);
         }
     }
 
@@ -114,18 +131,21 @@ impl Load {
             thread.join().unwrap_or_else(|_| panic!("{what} has failed"));
             println!("{what}: {} rounds", done.load(Ordering::Acquire));
         }
-        for mut rank in std::mem::take(&mut self.ranks) {
-            drop(rank.stdin.take());
-            assert!(rank.wait().unwrap().success(), "see what the rank says");
+        for (rank, mut program) in std::mem::take(&mut self.ranks) {
+            drop(program.stdin.take());
+            assert!(program.wait().unwrap().success(), "see what {rank:?} says");
         }
-        let written: Vec<u64> = (0..RANKS).map(|rank| written(site, rank)).collect();
-        println!("records written of the shared file: {written:?}");
-        for client in CLIENTS {
-            let read = fs::read(site.dir(client, STRIPED[0])).unwrap();
-            assert_eq!(read.len() as u64, RECORD * RECORDS * RANKS as u64);
-            for (n, record) in (0..).zip(read.chunks(RECORD as usize)) {
-                let pass = last_pass(n / RANKS as u64, written[n as usize % RANKS]).expect("written once");
-                assert!(record == bytes(n, pass), "client {client}: record {n} of pass {pass}");
+        for (file, name) in SHARED.into_iter().enumerate() {
+            let written: Vec<u64> = (0..RANKS).map(|number| Rank { file, number }.written(site)).collect();
+            println!("records written of {name}: {written:?}");
+            for client in CLIENTS {
+                let read = fs::read(site.dir(client, name)).unwrap();
+                assert_eq!(read.len() as u64, RECORD * RECORDS * RANKS as u64);
+                for (n, record) in (0..).zip(read.chunks(RECORD as usize)) {
+                    let pass =
+                        last_pass(n / RANKS as u64, written[n as usize % RANKS]).expect("written once");
+                    assert!(record == bytes(n, pass), "client {client}: {name}, record {n} of pass {pass}");
+                }
             }
         }
     }
@@ -134,25 +154,41 @@ impl Load {
 impl Drop for Load {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
-        for rank in &mut self.ranks {
-            let _ = rank.kill(); // it may have ended
+        for (_, program) in &mut self.ranks {
+            let _ = program.kill(); // it may have ended
         }
     }
 }
 
-fn progress(site: &Site, rank: usize) -> PathBuf {
-    site.bed(CLIENTS[rank % 2]).path(&format!("rank-{rank}"))
-}
+impl Rank {
+    /// Its host.
+    fn client(self) -> usize {
+        CLIENTS[self.number % 2]
+    }
 
-/// Records that a rank has written durably.
-fn written(site: &Site, rank: usize) -> u64 {
-    fs::read_to_string(progress(site, rank)).map_or(0, |text| text.parse().unwrap())
-}
+    fn progress(self, site: &Site) -> PathBuf {
+        site.bed(self.client()).path(&format!("rank-{}-{}", self.file, self.number))
+    }
 
-fn begin_rank(site: &Site, rank: usize) -> Child {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_rank"));
-    command.arg(site.dir(CLIENTS[rank % 2], STRIPED[0])).arg(rank.to_string()).arg(RANKS.to_string());
-    command.arg(progress(site, rank)).stdin(Stdio::piped()).spawn().unwrap()
+    /// Records that it has written durably.
+    fn written(self, site: &Site) -> u64 {
+        fs::read_to_string(self.progress(site)).map_or(0, |text| text.parse().unwrap())
+    }
+
+    fn begin(self, site: &Site) -> Child {
+        let (client, name) = (self.client(), SHARED[self.file]);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_rank"));
+        let by_library = self.file == 1 && self.number >= BY_LIBRARY;
+        match by_library {
+            true => command.arg(format!("/{name}")),
+            false => command.arg(site.dir(client, name)),
+        };
+        command.arg(self.number.to_string()).arg(RANKS.to_string()).arg(self.progress(site));
+        if by_library {
+            command.arg(site.bed(client).state().join("control.sock"));
+        }
+        command.stdin(Stdio::piped()).spawn().unwrap()
+    }
 }
 
 /// Does something again and again in a thread until it is told to stop.

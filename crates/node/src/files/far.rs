@@ -10,7 +10,6 @@ use crate::clock::Moment;
 use crate::error::fs_error;
 use crate::movers::Decider;
 use catalog::Far;
-use layout::Redundancy;
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,15 +17,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use stripe::{Machines, StripeError, Striped};
 use types::api::FsResult;
 use types::*;
-
-/// What targets say of a file.
-#[derive(Debug)]
-pub(super) struct Learned {
-    object: ObjectId,
-    /// How the catalogue knew it before they were asked.
-    before: Option<ObjectStamp>,
-    stamp: ObjectStamp,
-}
 
 pub(super) const LOST: &str =
     "something of it that was written last may be lost: it is looked at when it is synced or closed";
@@ -425,7 +415,7 @@ impl FarFile {
     }
 }
 
-fn stamp_at(size: u64, at: Time) -> ObjectStamp {
+pub(super) fn stamp_at(size: u64, at: Time) -> ObjectStamp {
     ObjectStamp { size, allocated: size.div_ceil(BLOCK) * BLOCK, mtime: at, ctime: at }
 }
 
@@ -470,94 +460,6 @@ impl Node {
             striped.put_aside(component.into(), column);
         }
         Ok(Place { striped: Arc::new(striped), decider })
-    }
-
-    /// What was being written when the node, or too many targets, went down may be there in one copy and not in another: from now on one counts,
-    /// and the others are made like it.
-    fn let_one_copy_count(&self, object: ObjectId) -> FsResult<()> {
-        let fail = |e| fs_error("open", &e);
-        let far = self.catalog.far(object).map_err(fail)?.ok_or(FsError::Stale)?;
-        let down = far.on(&self.movers.down());
-        for (number, component) in (0..).zip(&far.layout.components) {
-            let columns = 0..component.targets.len() as u16;
-            for column in columns.filter(|_| matches!(component.redundancy, Redundancy::Mirror { .. })) {
-                let usable =
-                    |copy: &u16| !far.stale.contains(&(number, *copy)) && !down.contains(&(number, *copy));
-                if component.replicas(column).find(usable).is_some_and(|first| first != column) {
-                    self.catalog.set_stale(object, (number, column), true).map_err(fail)?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether a file on targets has to be asked for there before it is opened: the node, or a target, went down while it was written.
-    fn is_unsettled(&self, ino: Ino) -> FsResult<Option<Inode>> {
-        let inode = self.catalog.inode(ino).map_err(|e| fs_error("open", &e))?;
-        let far = inode.file.as_ref().is_some_and(|f| f.far);
-        if !far || self.open.get(ino).is_some_and(|entry| entry.state.lock().handles > 0) {
-            return Ok(None);
-        }
-        let marked = self.catalog.is_writing(ino).map_err(|e| fs_error("open", &e))?;
-        Ok(marked.then_some(inode))
-    }
-
-    /// Asks the targets how a file is that was being written when the node, or a target, went down; None if it was not. What they have is
-    /// durable then. The content counts as changed, whatever was known.
-    ///
-    /// No lock is held: a target that does not answer takes a minute.
-    pub(super) fn learn_unsettled(&self, ino: Ino) -> FsResult<Option<Learned>> {
-        let Some(inode) = self.is_unsettled(ino)? else { return Ok(None) };
-        let Some(object) = inode.file.as_ref().and_then(|f| f.object) else { return Ok(None) };
-        // A host may have had it alone when another node served, and is just writing to the targets what it has kept.
-        self.leases.wait_for_earlier();
-        let missing = self.missing_targets_of(object)?;
-        if !missing.is_empty() {
-            tracing::warn!(
-                "inode {ino} was being written and cannot be opened before targets {missing:?} are back; see `thermo target ls`"
-            );
-            return Err(FsError::Io);
-        }
-        self.let_one_copy_count(object)?;
-        // Nobody changes it any more with a right from before.
-        self.fence_far(object).map_err(|e| {
-            tracing::error!("inode {ino} was being written and cannot be opened: {e}");
-            FsError::Io
-        })?;
-        let file = self.far_file(ino, object, ObjectStamp::default())?;
-        file.striped().sync().map_err(|e| file.failed("syncing", &e))?;
-        let size = file.length().map_err(|e| file.failed("asking for the length of", &e))?;
-        Ok(Some(Learned { object, before: inode.observed, stamp: stamp_at(size, crate::now()) }))
-    }
-
-    /// The stamp with which a file on targets is opened that nobody has open; None if they have to be asked (again).
-    pub(super) fn stamp_to_open(
-        &self,
-        inode: &Inode,
-        learned: Option<&Learned>,
-    ) -> FsResult<Option<ObjectStamp>> {
-        if !self.catalog.is_writing(inode.attr.ino).map_err(|e| fs_error("open", &e))? {
-            return Ok(Some(inode.observed.unwrap_or_default()));
-        }
-        let object = inode.file.as_ref().and_then(|f| f.object);
-        // Whoever wrote since has left another stamp.
-        let fits = |known: &&Learned| known.before == inode.observed && Some(known.object) == object;
-        Ok(learned.filter(fits).map(|known| known.stamp))
-    }
-
-    /// Closes what was left open by a crash or by a target that did not answer, if nobody has it open; false if there is nothing to close.
-    pub(crate) fn settle_far(&self, ino: Ino) -> FsResult<bool> {
-        let Some(learned) = self.learn_unsettled(ino)? else { return Ok(false) };
-        self.open.with(ino, |_, state| {
-            let inode = self.catalog.inode(ino).map_err(|e| fs_error("close", &e))?;
-            let marked = self.catalog.is_writing(ino).map_err(|e| fs_error("close", &e))?;
-            if state.handles > 0 || !marked || inode.observed != learned.before {
-                return Ok(false);
-            }
-            let cx = Cx::admin(crate::now());
-            self.observe(&cx, ino, learned.object, learned.stamp, true, kv::Durability::Relaxed)?;
-            Ok(true)
-        })
     }
 
     /// The backing of a file on targets; `learned` if the targets were asked.

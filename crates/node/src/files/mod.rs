@@ -10,6 +10,7 @@ mod far;
 mod fresh;
 mod handed;
 mod io;
+mod learned;
 mod leaving;
 mod lengths;
 mod losses;

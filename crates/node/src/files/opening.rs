@@ -1,6 +1,6 @@
 //! Opening files that are there.
 
-use super::far::Learned;
+use super::learned::{GONE, Learned};
 use super::open::{OpenInode, OpenState};
 use crate::Node;
 use crate::error::fs_error;
@@ -26,7 +26,7 @@ impl Node {
         }
         let opened = loop {
             let unlent = if flags.write { self.unlent(ino)? } else { None };
-            let learned = self.learn_unsettled(ino)?;
+            let learned = self.learn_unsettled(ino, GONE)?;
             let tried = self.open.with(ino, |entry, state| {
                 self.open_locked(cx, ino, flags, (learned.as_ref(), unlent.as_ref()), (entry, state))
             })?;

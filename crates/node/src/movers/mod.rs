@@ -55,7 +55,7 @@ use types::MemberId;
 /// Between two reports of a node that serves targets.
 const REPORT_EVERY: Duration = Duration::from_secs(5);
 /// A target whose node has not reported for so long is down.
-const DOWN_AFTER: Duration = Duration::from_secs(20);
+pub(crate) const DOWN_AFTER: Duration = Duration::from_secs(20);
 /// A target that has been reporting for so long that it has not heard of the turn is as good as down: it hears of it in the answer to each report.
 const BEHIND_AFTER: Duration = Duration::from_secs(12);
 /// Longest text that a node says of a target (bytes).

@@ -267,7 +267,7 @@ impl Movers {
     }
 
     /// Takes note of which are down.
-    pub(super) fn note_down(&self, down: &BTreeSet<TargetId>) {
+    pub(crate) fn note_down(&self, down: &BTreeSet<TargetId>) {
         if **self.down.read() != *down {
             *self.down.write() = Arc::new(down.clone());
         }
