@@ -36,7 +36,7 @@ impl Striped {
     /// # Errors
     /// As [`Striped::write_at`]; what is in memory may be written later nevertheless.
     pub fn write_behind(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.hold_back(offset, bytes.len())?;
+        self.hold_back(offset, bytes.len(), u64::MAX)?;
         self.write_numbered(NOBODY, offset, bytes)
     }
 

@@ -58,7 +58,8 @@ impl FarFile {
         let losses = self.losses.load(Ordering::Acquire);
         self.changing("writing", |place| {
             let behind = number.filter(|_| !self.pending.fails());
-            let held = || if waits { place.striped.hold_back(range.start, data.len()) } else { Ok(()) };
+            let most = if self.keeps_spares() { super::spares::AHEAD } else { u64::MAX };
+            let held = || if waits { place.striped.hold_back(range.start, data.len(), most) } else { Ok(()) };
             let written = match behind {
                 Some(number) => held().and_then(|()| place.striped.write_numbered(number, range.start, data)),
                 None => place.striped.write_at(range.start, data),

@@ -29,6 +29,9 @@ const REST: Duration = Duration::from_secs(10);
 
 /// Most bytes that were written since what is in memory only: each host can keep only so much, and rows that nobody completes are to hold up nobody.
 const BEHIND: u64 = 12 << 20;
+/// Whoever runs ahead of others waits for them before so many bytes of rows are in memory that they have to complete (some four rows, if those are larger). What they write meanwhile is as much
+/// or more, and with more than [`BEHIND`] in all such rows would be written as they are, through the log.
+pub(super) const AHEAD: u64 = BEHIND / 3;
 
 /// Threads that write complete rows of one file.
 const WRITERS: usize = 3;

@@ -181,9 +181,9 @@ impl Gathered {
 
     /// Waits where bytes would begin one more of rows of so many bytes, while there are many. True: rows are complete that have to be written
     /// out first; then it is asked again.
-    fn hold_back(&self, row: u64, row_bytes: u64) -> bool {
+    fn hold_back(&self, (row, row_bytes): (u64, u64), most: u64) -> bool {
         let Some(room) = &self.room else { return false };
-        let window = (WINDOW * row_bytes).min(room.most() / 2).max(LEAST * row_bytes);
+        let window = (WINDOW * row_bytes).min(room.most() / 2).min(most).max(LEAST * row_bytes);
         let mut state = self.state.lock();
         if state.charge < window || state.rows.contains_key(&row) {
             return false;
@@ -478,11 +478,11 @@ impl Striped {
     }
 
     /// Before bytes are kept that begin rows: who runs ahead of others waits for them, and writes what they complete. He holds
-    /// nothing alone that those others need.
+    /// nothing alone that those others need. That begins before more than `most` bytes are in memory, if not earlier, but for those of a few rows.
     ///
     /// # Errors
     /// As [`Striped::write_behind`].
-    pub fn hold_back(&self, offset: u64, length: usize) -> Result<()> {
+    pub fn hold_back(&self, offset: u64, length: usize, most: u64) -> Result<()> {
         let end = offset.saturating_add(length as u64);
         for (number, coded) in self.coded.iter().enumerate() {
             let Some(coded) = coded else { continue };
@@ -494,7 +494,7 @@ impl Striped {
             let (first, last) = (shape.row(from), shape.row(to - 1));
             let in_part = |row: &u64| from > shape.row_start(*row) || to < shape.row_start(*row + 1);
             for row in BTreeSet::from([first, last]).into_iter().filter(in_part) {
-                while coded.gathered.hold_back(row, shape.row_bytes()) {
+                while coded.gathered.hold_back((row, shape.row_bytes()), most) {
                     self.waiting(|| self.write_whole(number, coded))?;
                 }
             }

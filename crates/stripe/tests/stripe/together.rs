@@ -116,6 +116,41 @@ fn who_runs_ahead_waits_for_the_one_behind_before_memory_runs_out() {
 }
 
 #[test]
+fn who_runs_ahead_waits_earlier_where_less_may_be_in_memory() {
+    const ROWS: usize = 100;
+    const HALF: usize = ROW / 2;
+    const MOST: usize = 10 * HALF;
+    let cluster = Cluster::new(3);
+    let (layout, file) = file(&cluster, Room::new(64 << 20).patient(Duration::from_secs(60)));
+    let content = bytes(ROWS * ROW, 7);
+    let write = |number: usize| {
+        let at = number * HALF;
+        file.hold_back(at as u64, HALF, MOST as u64).unwrap();
+        file.write_numbered(number as u64, at as u64, &content[at..][..HALF]).unwrap();
+        file.write_completed().unwrap();
+    };
+    let begun = AtomicU32::new(0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in (0..2 * ROWS).step_by(2) {
+                write(number);
+                begun.fetch_add(1, Ordering::AcqRel);
+            }
+        });
+        // Until he waits, or is very slow.
+        let mut seen = u32::MAX;
+        while std::mem::replace(&mut seen, begun.load(Ordering::Acquire)) != seen {
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        assert!(seen as usize * HALF <= MOST, "{seen} rows were begun");
+        (1..2 * ROWS).step_by(2).for_each(write);
+    });
+    file.flush().unwrap();
+    assert_eq!(file.logged().unwrap(), 0, "bytes in the log");
+    assert!(read(&cluster.open(layout), 0, content.len() + 1) == content);
+}
+
+#[test]
 fn who_goes_on_alone_does_not_wait_for_one_that_has_stopped() {
     const ROWS: usize = 700;
     const HALF: usize = ROW / 2;
