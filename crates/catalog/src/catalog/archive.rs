@@ -116,8 +116,8 @@ impl Catalog {
         self.durable_volumes(slice::from_ref(barcode), |tx| volume::update(tx, barcode, change))
     }
 
-    /// A volume is back from where it was exported to: as [`Catalog::update_volume`], with what it was before, if it was full, read-only
-    /// or suspect. That is forgotten then.
+    /// A volume is back from where it was exported to, or is not emptied after all: as [`Catalog::update_volume`], with what it was before,
+    /// if it was full, read-only or suspect. That is forgotten once its state is another one.
     pub fn volume_comes_back(
         &self,
         barcode: &Barcode,
@@ -126,7 +126,7 @@ impl Catalog {
         self.durable_volumes(slice::from_ref(barcode), |tx| volume::come_back(tx, barcode, change))
     }
 
-    /// What a volume was before it was closed for its way out, as far as that is to be kept.
+    /// What a volume was before it was closed for its way out, or to be emptied, as far as that is to be kept.
     pub fn before_export(&self, barcode: &Barcode) -> Result<Option<Before>> {
         self.read(|v| volume::before(v, barcode))
     }

@@ -117,8 +117,14 @@ fn what_a_volume_was_before_its_export_is_known_until_it_is_back_or_something_el
     // Asked for again, it was made read-only by the export itself.
     assert_eq!(was(S::ReadOnly), Some(suspect.clone()));
     let mut told = None;
-    f.catalog.volume_comes_back(&name, &mut |_, before| told = before.cloned()).unwrap();
-    assert_eq!((told, f.catalog.before_export(&name).unwrap()), (Some(suspect), None));
+    let mut back = |state| {
+        let change =
+            &mut |v: &mut Volume, before: Option<&Before>| (v.state, told) = (state, before.cloned());
+        f.catalog.volume_comes_back(&name, change).unwrap();
+        (told.clone(), f.catalog.before_export(&name).unwrap())
+    };
+    assert_eq!(back(S::ReadOnly), (Some(suspect.clone()), Some(suspect.clone())), "it is not back yet");
+    assert_eq!(back(S::Suspect), (Some(suspect), None));
     assert!(was(S::Full).is_some());
     f.catalog.set_volume_state(one, &order(S::Exported)).unwrap();
     assert_eq!(f.catalog.before_export(&name).unwrap(), None);
