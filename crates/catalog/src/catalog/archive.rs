@@ -149,6 +149,12 @@ impl Catalog {
         self.read(|v| volume::intended_label(v, barcode))
     }
 
+    /// The volume still carries the label on record, whole, so nothing was written of the one that it was about to get: that is forgotten.
+    /// What ended on it can be restored again. False if another one is on record, or none was about to be written.
+    pub fn forget_intended_label(&self, barcode: &Barcode, carries: &str) -> Result<bool> {
+        self.durable(|tx| volume::forget_intended(tx, barcode, carries))
+    }
+
     /// The volume got a new label: `fresh` is its record from now on, and its old tree is dropped (in several
     /// transactions; `open` ends an interrupted one). Refused while a current version needs it.
     pub fn label_volume(&self, barcode: &Barcode, fresh: &Volume) -> Result<()> {

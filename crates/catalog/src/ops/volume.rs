@@ -192,6 +192,17 @@ pub fn intended_label(view: View<'_>, barcode: &Barcode) -> Result<Option<String
     text.transpose().map_err(|e| CatalogError::corrupt("intended label", barcode, e))
 }
 
+/// Nothing was written of it, as the volume carries this one; if that is on record it is forgotten.
+pub fn forget_intended(tx: &mut Tx<'_>, barcode: &Barcode, carries: &str) -> Result<bool> {
+    let intended = keys::volume(vol::INTENDED, barcode);
+    let recorded = load_for_update(tx, barcode)?.volume.uuid;
+    let forgets = !carries.is_empty() && recorded == carries && tx.w.get(&intended)?.is_some();
+    if forgets {
+        tx.w.delete(&intended)?;
+    }
+    Ok(forgets)
+}
+
 fn refuse_needed(tx: &Tx<'_>, barcode: &Barcode, rec: VolumeRec) -> Result<()> {
     let live = shown(&*tx.w, rec)?.live_files;
     if live == 0 {

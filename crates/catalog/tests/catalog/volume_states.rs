@@ -131,6 +131,21 @@ fn what_a_volume_was_before_its_export_is_known_until_it_is_back_or_something_el
     f.check();
 }
 
+#[test]
+fn a_label_that_was_not_begun_is_forgotten_if_the_one_on_record_is_there() {
+    let f = memory();
+    let name = Barcode::from("VA0001L9");
+    let uuid = f.catalog.volume(&name).unwrap().unwrap().uuid;
+    let forgotten = |carries: &str| {
+        let done = f.catalog.forget_intended_label(&name, carries).unwrap();
+        (done, f.catalog.intended_label(&name).unwrap().is_none())
+    };
+    assert_eq!(forgotten(&uuid), (false, true), "none was to be written");
+    f.catalog.intend_label(&name, "fresh").unwrap();
+    assert_eq!([forgotten("fresh"), forgotten(""), forgotten("other")], [(false, false); 3]);
+    assert_eq!(forgotten(&uuid), (true, true));
+}
+
 /// Files may lie behind it by now, and be needed.
 #[test]
 fn a_label_that_was_intended_before_a_backup_is_that_of_no_cartridge() {
