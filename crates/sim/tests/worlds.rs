@@ -114,6 +114,14 @@ fn seeds_1796077516633240_and_1796077531145580_a_label_that_was_cut_short_is_no_
     }
 }
 
+/// A volume that is behind with its index cannot be emptied for want of a drive: it is full again, and lists all that is on it once a drive can write.
+#[test]
+fn seeds_1796078780082935_and_others_a_volume_that_is_not_emptied_gets_its_index() {
+    for seed in [1_796_078_780_082_935, 1_796_078_780_083_084, 1_796_078_787_789_321] {
+        good(&run(seed, shape(), None));
+    }
+}
+
 /// The disk tier is full of files that two drives bring in; the file that a third wants waits until they have come.
 #[test]
 fn seed_2_a_recall_waits_for_the_room_that_other_recalls_have_been_given() {

@@ -301,7 +301,8 @@ pub struct Volume {
     pub imported: bool,
 }
 
-/// What a volume was before it was closed for its way out of the library, and is again when it comes back.
+/// What a volume was before it was closed for its way out of the library, or to be emptied, and is again when it comes back, or is not
+/// emptied after all.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Before {
     /// Full, read-only or suspect; a volume that was filling has none of this.
@@ -310,6 +311,14 @@ pub struct Before {
     pub reason: String,
     /// Operator (uid) who said so; None: the node.
     pub by: Option<u32>,
+}
+
+impl Before {
+    /// What of a volume is to be kept before its state is changed for a while.
+    pub fn of(v: &Volume) -> Option<Self> {
+        let kept = matches!(v.state, VolumeState::Full | VolumeState::ReadOnly | VolumeState::Suspect);
+        kept.then(|| Self { state: v.state, reason: v.reason.clone(), by: v.by })
+    }
 }
 
 impl Volume {

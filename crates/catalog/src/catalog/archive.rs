@@ -116,8 +116,8 @@ impl Catalog {
         self.durable_volumes(slice::from_ref(barcode), |tx| volume::update(tx, barcode, change))
     }
 
-    /// A volume is back from where it was exported to: as [`Catalog::update_volume`], with what it was before, if it was full, read-only
-    /// or suspect. That is forgotten then.
+    /// A volume is back from where it was exported to, or is not emptied after all: as [`Catalog::update_volume`], with what it was before,
+    /// if it was full, read-only or suspect. That is forgotten once its state is another one.
     pub fn volume_comes_back(
         &self,
         barcode: &Barcode,
@@ -126,7 +126,7 @@ impl Catalog {
         self.durable_volumes(slice::from_ref(barcode), |tx| volume::come_back(tx, barcode, change))
     }
 
-    /// What a volume was before it was closed for its way out, as far as that is to be kept.
+    /// What a volume was before it was closed for its way out, or to be emptied, as far as that is to be kept.
     pub fn before_export(&self, barcode: &Barcode) -> Result<Option<Before>> {
         self.read(|v| volume::before(v, barcode))
     }
@@ -147,6 +147,12 @@ impl Catalog {
     /// UUID of a label that was perhaps written, but not recorded.
     pub fn intended_label(&self, barcode: &Barcode) -> Result<Option<String>> {
         self.read(|v| volume::intended_label(v, barcode))
+    }
+
+    /// The volume still carries the label on record, whole, so nothing was written of the one that it was about to get: that is forgotten.
+    /// What ended on it can be restored again. False if another one is on record, or none was about to be written.
+    pub fn forget_intended_label(&self, barcode: &Barcode, carries: &str) -> Result<bool> {
+        self.durable(|tx| volume::forget_intended(tx, barcode, carries))
     }
 
     /// The volume got a new label: `fresh` is its record from now on, and its old tree is dropped (in several

@@ -21,27 +21,13 @@ pub fn create(
     for (barcode, bytes) in volumes {
         tx.w.put(&keys::request_volume(made.id, barcode), &record::encode(&pending(*bytes)))?;
         if let Some(state) = state {
-            let mut taken = true;
-            volume::update(tx, barcode, &mut |v| {
-                taken = in_use(v.state);
-                v.becomes(state, format!("request {}", made.id), wanted.created);
-            })?;
-            if !taken {
-                let why = "its state was changed a moment ago; look at it and ask again";
-                return Err(CatalogError::refused(format!("volume {barcode}"), why));
-            }
+            volume::set_aside(tx, barcode, state, format!("request {}", made.id), wanted.created)?;
         }
     }
     request::update(tx, made.id, &mut |r| {
         r.files_total = volumes.len() as u64;
         r.bytes_total = volumes.iter().map(|(_, bytes)| bytes).sum();
     })
-}
-
-/// Whether a volume may be taken from those that are read and written: nobody has taken it out of use, or for other work.
-fn in_use(state: VolumeState) -> bool {
-    use VolumeState as S;
-    matches!(state, S::Filling | S::Full | S::ReadOnly | S::Suspect)
 }
 
 /// Volumes of a request in order of barcode.

@@ -138,19 +138,42 @@ pub fn update(tx: &mut Tx<'_>, barcode: &Barcode, change: &mut dyn FnMut(&mut Vo
     Ok(shown)
 }
 
-/// It is back from where it was exported to: changes it, with what it was before, which is forgotten with that.
+/// It is back from where it was exported to, or is not emptied after all: changes it, with what it was before, which is forgotten if its
+/// state is another one then.
 pub fn come_back(
     tx: &mut Tx<'_>,
     barcode: &Barcode,
     change: &mut dyn FnMut(&mut Volume, Option<&Before>),
 ) -> Result<Volume> {
-    let mut rec = load_for_update(tx, barcode)?;
-    let before = rec.before.take();
-    store(tx, &rec)?;
-    update(tx, barcode, &mut |v| change(v, before.as_ref()))
+    let VolumeRec { volume: old, before, .. } = load_for_update(tx, barcode)?;
+    let now = update(tx, barcode, &mut |v| change(v, before.as_ref()))?;
+    if now.state != old.state {
+        let rec = load_for_update(tx, barcode)?;
+        store(tx, &VolumeRec { before: None, ..rec })?;
+    }
+    Ok(now)
 }
 
-/// What it was before it was closed for its way out.
+/// It is taken from those that are read and written, for a while; refused if somebody has taken it out of use, or for other work.
+pub fn set_aside(
+    tx: &mut Tx<'_>,
+    barcode: &Barcode,
+    state: VolumeState,
+    why: String,
+    now: Time,
+) -> Result<()> {
+    use VolumeState as S;
+    let mut rec = load_for_update(tx, barcode)?;
+    if !matches!(rec.volume.state, S::Filling | S::Full | S::ReadOnly | S::Suspect) {
+        let why = "its state was changed a moment ago; look at it and ask again";
+        return Err(CatalogError::refused(format!("volume {barcode}"), why));
+    }
+    rec.before = Before::of(&rec.volume);
+    rec.volume.becomes(state, why, now);
+    store(tx, &rec)
+}
+
+/// What it was before it was closed for its way out, or to be emptied.
 pub fn before(view: View<'_>, barcode: &Barcode) -> Result<Option<Before>> {
     Ok(load(view.r, barcode)?.and_then(|rec| rec.before))
 }
@@ -167,6 +190,17 @@ pub fn intended_label(view: View<'_>, barcode: &Barcode) -> Result<Option<String
     let value = view.r.get(&keys::volume(vol::INTENDED, barcode))?;
     let text = value.map(|v| String::from_utf8(v.to_vec()));
     text.transpose().map_err(|e| CatalogError::corrupt("intended label", barcode, e))
+}
+
+/// Nothing was written of it, as the volume carries this one; if that is on record it is forgotten.
+pub fn forget_intended(tx: &mut Tx<'_>, barcode: &Barcode, carries: &str) -> Result<bool> {
+    let intended = keys::volume(vol::INTENDED, barcode);
+    let recorded = load_for_update(tx, barcode)?.volume.uuid;
+    let forgets = !carries.is_empty() && recorded == carries && tx.w.get(&intended)?.is_some();
+    if forgets {
+        tx.w.delete(&intended)?;
+    }
+    Ok(forgets)
 }
 
 fn refuse_needed(tx: &Tx<'_>, barcode: &Barcode, rec: VolumeRec) -> Result<()> {

@@ -19,10 +19,8 @@ pub fn set(tx: &mut Tx<'_>, volumes: &[Barcode], order: &StateOrder) -> Result<(
         let rec = volume::load_for_update(tx, barcode)?;
         let shown = volume::shown(&*tx.w, rec.clone())?;
         may(&shown, order.state).map_err(|why| CatalogError::refused(format!("volume {barcode}"), why))?;
-        let kept = matches!(shown.state, VolumeState::Full | VolumeState::ReadOnly | VolumeState::Suspect);
-        let now = || kept.then(|| Before { state: shown.state, reason: shown.reason.clone(), by: shown.by });
         // An export that is asked for once more finds what it has made of the volume itself.
-        let before = if order.leave { rec.before.clone().or_else(now) } else { None };
+        let before = if order.leave { rec.before.clone().or_else(|| Before::of(&shown)) } else { None };
         let mut volume = rec.volume.clone();
         volume.becomes(order.state, order.reason.clone(), order.now);
         volume.by = Some(order.by);

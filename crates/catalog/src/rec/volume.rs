@@ -12,7 +12,7 @@ pub struct VolumeRec {
     pub tree: u64,
     /// Next id of a directory in that tree.
     pub next_dir: u64,
-    /// What it was before it was closed for its way out.
+    /// What it was before it was closed for its way out, or to be emptied.
     pub before: Option<Before>,
 }
 

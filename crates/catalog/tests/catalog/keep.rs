@@ -188,11 +188,17 @@ fn a_request_for_volumes_ends_with_the_last_of_them() {
     let f = lmdb();
     let volumes = [(Barcode::from(A), 70), (Barcode::from(B), 30)];
     let wanted = Request::new(RequestKind::Repack, 0, "2 volumes".into(), t(5));
+    let was = Some(Before { state: VolumeState::ReadOnly, reason: "so".into(), by: Some(3) });
+    let read_only = &mut |v: &mut Volume| {
+        (v.state, v.reason, v.by) = (VolumeState::ReadOnly, "so".into(), Some(3));
+    };
+    f.catalog.update_volume(&A.into(), read_only).expect("set");
     let made =
         f.catalog.create_volume_request(&wanted, &volumes, Some(VolumeState::Repacking)).expect("made");
     assert_eq!((made.files_total, made.bytes_total), (2, 100));
     let v = f.catalog.volume(&A.into()).expect("read").expect("is there");
     assert_eq!((v.state, v.reason), (VolumeState::Repacking, format!("request {}", made.id)));
+    assert_eq!(f.catalog.before_export(&A.into()).expect("read"), was, "it may be that again");
     let done = |barcode: &str, state| {
         f.catalog.finish_volume(made.id, &barcode.into(), &state, "", t(9)).expect("told")
     };

@@ -117,12 +117,33 @@ fn what_a_volume_was_before_its_export_is_known_until_it_is_back_or_something_el
     // Asked for again, it was made read-only by the export itself.
     assert_eq!(was(S::ReadOnly), Some(suspect.clone()));
     let mut told = None;
-    f.catalog.volume_comes_back(&name, &mut |_, before| told = before.cloned()).unwrap();
-    assert_eq!((told, f.catalog.before_export(&name).unwrap()), (Some(suspect), None));
+    let mut back = |state| {
+        let change =
+            &mut |v: &mut Volume, before: Option<&Before>| (v.state, told) = (state, before.cloned());
+        f.catalog.volume_comes_back(&name, change).unwrap();
+        (told.clone(), f.catalog.before_export(&name).unwrap())
+    };
+    assert_eq!(back(S::ReadOnly), (Some(suspect.clone()), Some(suspect.clone())), "it is not back yet");
+    assert_eq!(back(S::Suspect), (Some(suspect), None));
     assert!(was(S::Full).is_some());
     f.catalog.set_volume_state(one, &order(S::Exported)).unwrap();
     assert_eq!(f.catalog.before_export(&name).unwrap(), None);
     f.check();
+}
+
+#[test]
+fn a_label_that_was_not_begun_is_forgotten_if_the_one_on_record_is_there() {
+    let f = memory();
+    let name = Barcode::from("VA0001L9");
+    let uuid = f.catalog.volume(&name).unwrap().unwrap().uuid;
+    let forgotten = |carries: &str| {
+        let done = f.catalog.forget_intended_label(&name, carries).unwrap();
+        (done, f.catalog.intended_label(&name).unwrap().is_none())
+    };
+    assert_eq!(forgotten(&uuid), (false, true), "none was to be written");
+    f.catalog.intend_label(&name, "fresh").unwrap();
+    assert_eq!([forgotten("fresh"), forgotten(""), forgotten("other")], [(false, false); 3]);
+    assert_eq!(forgotten(&uuid), (true, true));
 }
 
 /// Files may lie behind it by now, and be needed.

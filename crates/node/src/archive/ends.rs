@@ -51,10 +51,7 @@ pub fn put_away_leftovers(node: &Node, workers: &Workers, drives: &[DriveNo]) {
 /// Volumes whose newest data no index lists (the last run did not end gracefully) get one soon.
 pub fn index_what_a_crash_left(node: &Node) {
     let volumes = node.catalog.volumes().unwrap_or_default().into_iter();
-    let behind = volumes.filter(|v| v.indexed_to < v.append_block && !v.uuid.is_empty());
-    let writable =
-        behind.filter(|v| matches!(v.state, VolumeState::Filling | VolumeState::Full | VolumeState::Scratch));
-    let volumes: Vec<Volume> = writable.filter(|v| super::label::begun(node, v).is_none()).collect();
+    let volumes: Vec<Volume> = volumes.filter(|v| wants_index(node, v)).collect();
     let mut state = node.archive.state.lock();
     for v in volumes {
         let asked =
@@ -63,6 +60,13 @@ pub fn index_what_a_crash_left(node: &Node) {
             add_errand(&mut state, MaintenanceKind::Index, v.barcode, Errand::Index);
         }
     }
+}
+
+/// Whether a volume that is in order, and at rest, has data that no index lists.
+pub fn wants_index(node: &Node, v: &Volume) -> bool {
+    let in_order = matches!(v.state, VolumeState::Filling | VolumeState::Full | VolumeState::Scratch);
+    let behind = v.indexed_to < v.append_block && !v.uuid.is_empty();
+    in_order && behind && super::label::begun(node, v).is_none()
 }
 
 /// Ends: indexes and slots first when graceful. True when nothing is left to do.

@@ -61,6 +61,22 @@ pub fn begun(node: &crate::Node, known: &Volume) -> Option<String> {
     (known.live_files == 0).then(intended).flatten()
 }
 
+/// A volume was mounted: if it carries the label on record, whole, nothing was written of one that was about to be (its drive failed
+/// before). Then it is like any other: it gets an index, and another cartridge in its place is an error.
+pub fn forget_unwritten(node: &crate::Node, label: &LabelState, barcode: &Barcode) {
+    let intended = || node.catalog.intended_label(barcode).ok().flatten();
+    let Some(carries) = label.uuid().filter(|carries| intended().is_some_and(|one| one != **carries)) else {
+        return;
+    };
+    match node.catalog.forget_intended_label(barcode, carries) {
+        Ok(true) => {
+            tracing::info!("volume {barcode} still has its label: nothing of a fresh one was written")
+        }
+        Ok(false) => {}
+        Err(e) => tracing::warn!("volume {barcode}: that it has no fresh label cannot be recorded: {e}"),
+    }
+}
+
 /// What a fresh label that was cut short has left, as what may be overwritten to carry on. None: the label on record is
 /// there, or something that is not ours.
 pub fn left_of_one(node: &crate::Node, label: &LabelState, known: &Volume) -> Option<String> {
@@ -280,9 +296,11 @@ impl crate::Node {
 mod tests {
     use super::super::library::sleeper;
     use super::*;
+    use crate::archive::{CheckAsk, Event};
     use crate::{Config, Node};
     use parking_lot::Mutex;
     use policy::MigrateItem;
+    use sched::MaintenanceKind;
     use std::sync::Arc;
     use tape::{Changer, Drive};
 
@@ -355,7 +373,43 @@ mod tests {
             assert_eq!(mounted.label().uuid(), Some(volume().uuid.as_str()));
             assert_eq!((volume().state, volume().pool), (VolumeState::Filling, Some(pool.clone())));
             assert_eq!(node.catalog.intended_label(barcode).unwrap(), None);
+            // Of the next one nothing was written: when it is mounted again, it has the label on record.
+            node.catalog.intend_label(barcode, &uuid::Uuid::new_v4().to_string()).unwrap();
+            forget_unwritten(node, &LabelState::Blank, barcode);
+            assert!(begun(node, &volume()).is_some());
+            forget_unwritten(node, mounted.label(), barcode);
+            assert_eq!(begun(node, &volume()), None);
         });
+    }
+
+    /// A drive failed before it had written anything of it.
+    #[test]
+    fn a_label_of_which_nothing_was_written_is_forgotten_when_its_volume_is_mounted() {
+        let dir = tempfile::tempdir().unwrap();
+        let node = Node::start(Config { state_dir: dir.path().to_owned(), ..Config::default() }).unwrap();
+        let barcode = node.catalog.volumes().unwrap()[0].barcode.clone();
+        let order = |errand| Event::Errand { kind: MaintenanceKind::Label, volume: barcode.clone(), errand };
+        let request =
+            Request { files_total: 1, ..Request::new(RequestKind::Label, 0, "v".into(), crate::now()) };
+        let request = node.catalog.create_request(&request, &[]).unwrap().id;
+        node.archive.send(order(Errand::Label { request, pool: None, force: false, key: None }));
+        let until = |what: &str, done: &dyn Fn() -> bool| {
+            let begun = std::time::Instant::now();
+            while !done() {
+                assert!(begun.elapsed() < std::time::Duration::from_secs(120), "{what}");
+                std::thread::sleep(std::time::Duration::from_millis(10));
+            }
+        };
+        until("it has a label", &|| !node.catalog.volume(&barcode).unwrap().unwrap().uuid.is_empty());
+        node.stop(true);
+        drop(node);
+        let node = Node::start(Config { state_dir: dir.path().to_owned(), ..Config::default() }).unwrap();
+        node.catalog.intend_label(&barcode, "fresh").unwrap();
+        let (answer, checked) = crossbeam_channel::unbounded();
+        node.archive.send(Event::Check(CheckAsk { volumes: vec![barcode.clone()], deep: false, answer }));
+        assert_eq!(checked.recv().unwrap().findings, []);
+        assert_eq!(node.catalog.intended_label(&barcode).unwrap(), None);
+        node.stop(false);
     }
 
     #[test]

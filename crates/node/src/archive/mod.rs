@@ -83,7 +83,7 @@ use types::*;
 use wire::Failure;
 
 pub use bytes::FileHash;
-pub use ends::begin;
+pub use ends::{begin, wants_index};
 pub use events::{TICK, carried_out, decide, step, take};
 pub use hardware::{Devices, Hardware, Libraries};
 pub use index::write_index;

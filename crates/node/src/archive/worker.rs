@@ -218,7 +218,10 @@ impl Worker {
                 }
                 // The cartridge is still here after an error that ended its session.
                 (job, Some(drive)) => match drive.mount(Some(&volume)) {
-                    Ok(mounted) => self.session(mounted, Some((volume, job)), orders),
+                    Ok(mounted) => {
+                        super::label::forget_unwritten(&self.node, mounted.label(), &volume);
+                        self.session(mounted, Some((volume, job)), orders)
+                    }
                     Err(e) => {
                         self.not_started(volume, job, e);
                         None
@@ -286,6 +289,7 @@ impl Worker {
                 self.progress.claimed(mounted.claimed());
                 let expected_s = times::mechanics(&self.node, &volume).load_s;
                 self.took(sched::Timed::Load, expected_s, begun);
+                super::label::forget_unwritten(&self.node, mounted.label(), &volume);
                 let (alerts, worm, medium) = (mounted.alerts().to_vec(), mounted.worm(), mounted.medium());
                 self.ended(volume, moved, Ok(Done::Mounted { alerts, worm, medium }));
                 self.session(mounted, None, orders)

@@ -160,8 +160,8 @@ fn cut_short(volume: &Volume, carries: &str) -> Finding {
     }
 }
 
-/// What the catalogue has there, and the index does not list. Of a volume that was `behind` with its index and gets none, as it was not emptied for want of a drive,
-/// nobody misses what is elsewhere by now.
+/// What the catalogue has there, and the index does not list. Of a volume that is `behind` with its index and gets none, as it is
+/// write-protected or the node itself made it read-only, nobody misses what is elsewhere by now.
 fn missed(expected: &mut Expected<'_>, behind: bool, subject: &str, checked: &mut Checked) {
     while let Some((path, file)) = expected.next() {
         if behind && !file.live {

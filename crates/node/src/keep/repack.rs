@@ -7,9 +7,11 @@ use super::flights::{Flights, Goal, lies_on};
 use super::ticket::End;
 use super::{Task, verify};
 use crate::Node;
+use crate::archive::{self, Errand, Event};
 use crate::clock::Moment;
 use crate::config::{Config, lto_generation};
 use catalog::TapePlace;
+use sched::MaintenanceKind;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,12 +23,16 @@ const PAGE: usize = 5_000;
 const TRIES: u32 = 3;
 /// Volumes that are worth it by themselves are looked for this often.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
+/// One that was not emptied after all is not chosen again by itself before so long.
+const AGAIN_AFTER: Duration = Duration::from_secs(86_400);
 
 /// See the module.
 #[derive(Default)]
 pub struct Repack {
     moves: BTreeMap<Barcode, Move>,
     looked: Option<Moment>,
+    /// Those that were not emptied after all are not chosen before then: what they are does not say so.
+    again: BTreeMap<Barcode, Moment>,
     pub(super) kept: super::undeletable::Undeletable,
 }
 
@@ -74,7 +80,9 @@ impl Repack {
                 one.begin(volume.live_files);
                 one
             });
-            one.go_on(node, volume, &closed, flights)?;
+            if let Some(why) = one.go_on(node, volume, &closed, flights)? {
+                self.give_up(node, &volume.barcode, &why)?;
+            }
         }
         Ok(())
     }
@@ -90,7 +98,9 @@ impl Repack {
         let room = usize::from(node.settings().reclaim.parallel).saturating_sub(busy);
         let present = node.archive.present();
         let here = volumes.iter().filter(|v| present.contains(&v.barcode) && may_be_repacked(v).is_ok());
-        let here: Vec<&Volume> = here.filter(|v| !self.kept.contains(&v.barcode)).collect();
+        self.again.retain(|_, then| Moment::now() < *then);
+        let here = here.filter(|v| !self.kept.contains(&v.barcode) && !self.again.contains_key(&v.barcode));
+        let here: Vec<&Volume> = here.collect();
         let mut chosen = Vec::new();
         // Instead of those that are kept others are chosen the next time.
         for one in policy::reclaim(&rules, here.into_iter(), room) {
@@ -108,15 +118,15 @@ impl Repack {
         node.begin_repack(node.uid, &chosen).map(drop)
     }
 
-    /// A request that was cancelled leaves its volumes full: nobody knows whether they are to be written again. Those that were
-    /// imported never are, and those whose medium has failed are suspect.
+    /// A request that was cancelled leaves its volumes.
     fn withdraw(&mut self, node: &Arc<Node>, volumes: &[Volume]) -> catalog::Result<()> {
         let asked = node.volumes_asked_for(RequestKind::Repack)?;
         let nobody = |v: &Volume| {
             v.state == VolumeState::Repacking && asked.iter().all(|(barcode, _)| *barcode != v.barcode)
         };
         for v in volumes.iter().filter(|v| nobody(v)) {
-            leave(node, v)?;
+            self.again.insert(v.barcode.clone(), Moment::now() + AGAIN_AFTER);
+            leave(node, &v.barcode, "its repack was withdrawn", Some(&v.reason))?;
         }
         // The other way round: somebody set another state.
         for (barcode, _) in asked {
@@ -158,56 +168,61 @@ impl Repack {
             }
             End::Failed(why) | End::Refused(why) => why,
         };
+        self.give_up(node, volume, &why)
+    }
+
+    /// It stays what it was; operators are told.
+    fn give_up(&mut self, node: &Arc<Node>, volume: &Barcode, why: &str) -> catalog::Result<()> {
         self.moves.remove(volume);
-        give_up(node, volume, &why)
+        self.again.insert(volume.clone(), Moment::now() + AGAIN_AFTER);
+        node.archive.warn(format!("volume {volume} is not emptied: {why}"));
+        leave(node, volume, &format!("it was not emptied: {why}"), None)?;
+        node.finish_volume(RequestKind::Repack, volume, &ItemState::Failed(why.to_owned()), "")
     }
 }
 
-/// A volume, as it was seen, is not emptied any more; unless it was asked for anew a moment ago.
-fn leave(node: &Node, seen: &Volume) -> catalog::Result<()> {
+/// A volume is not emptied any more, unless an operator has decided otherwise a moment ago, or it was asked for anew (`seen`: for which
+/// reason it was being emptied).
+///
+/// It is again what it was before: what an operator has made read-only, or the node itself because the tape may tell of more than the
+/// catalogue has (it was imported, or files of its index could not be entered), stays so, and nothing is written to it. Anything else is
+/// full, for nobody knows whether it is to be written again; so it gets an index if that is behind, now, after a crash, or from a check.
+/// Read-only for want of a drive it would never get one, as nothing on record told it from those. One whose medium has failed is
+/// suspect: when it did so is not on record, and the other copies stay preferred.
+fn leave(node: &Node, barcode: &Barcode, why: &str, seen: Option<&str>) -> catalog::Result<()> {
     let now = crate::now();
-    let change = &mut |v: &mut Volume| {
-        let state = match (v.imported, v.errors) {
-            // What it was before is not on record: the other copies stay preferred.
-            (_, 1..) => VolumeState::Suspect,
-            (true, 0) => VolumeState::ReadOnly,
-            (false, 0) => VolumeState::Full,
-        };
-        if v.state == VolumeState::Repacking && v.reason == seen.reason {
-            v.becomes(state, "its repack was withdrawn", now);
+    let left = node.catalog.volume_comes_back(barcode, &mut |v, before| {
+        if v.state != VolumeState::Repacking || seen.is_some_and(|reason| *v.reason != *reason) {
+            return;
         }
-    };
-    node.catalog.update_volume(&seen.barcode, change).map(drop)
-}
-
-/// It stays as it is; operators are told.
-fn give_up(node: &Arc<Node>, volume: &Barcode, why: &str) -> catalog::Result<()> {
-    node.archive.warn(format!("volume {volume} is not emptied: {why}"));
-    if node.catalog.volume(volume)?.is_some_and(|v| v.state == VolumeState::Repacking) {
-        set_state(node, volume, VolumeState::ReadOnly, &format!("it was not emptied: {why}"))?;
+        let suspect = before.is_some_and(|before| before.state == VolumeState::Suspect);
+        match before {
+            Some(before) if suspect || (v.errors == 0 && before.state == VolumeState::ReadOnly) => {
+                v.becomes(before.state, before.reason.clone(), now);
+                v.by = before.by;
+            }
+            _ if v.errors > 0 => v.becomes(VolumeState::Suspect, why, now),
+            // It was being emptied before that was on record.
+            _ if v.imported => v.becomes(VolumeState::ReadOnly, why, now),
+            _ => v.becomes(VolumeState::Full, why, now),
+        }
+    })?;
+    if archive::wants_index(node, &left) {
+        let (kind, volume) = (MaintenanceKind::Index, barcode.clone());
+        node.archive.send(Event::Errand { kind, volume, errand: Errand::Index });
     }
-    node.finish_volume(RequestKind::Repack, volume, &ItemState::Failed(why.to_owned()), "")
-}
-
-fn set_state(node: &Node, volume: &Barcode, state: VolumeState, why: &str) -> catalog::Result<()> {
-    let now = crate::now();
-    // An operator may have decided otherwise a moment ago.
-    let change = &mut |v: &mut Volume| {
-        if v.state == VolumeState::Repacking {
-            v.becomes(state, why, now);
-        }
-    };
-    node.catalog.update_volume(volume, change).map(drop)
+    Ok(())
 }
 
 impl Move {
+    /// Some: why it cannot be emptied.
     fn go_on(
         &mut self,
         node: &Arc<Node>,
         volume: &Volume,
         closed: &Closed,
         flights: &mut Flights,
-    ) -> catalog::Result<()> {
+    ) -> catalog::Result<Option<String>> {
         let mut files = Vec::new();
         let mut bytes = 0;
         while let Some(next) = self.next(node, &volume.barcode)? {
@@ -239,26 +254,26 @@ impl Move {
         }
         flights.send(node, files)?;
         if self.at_end && self.page.is_empty() && flights.leaving(&volume.barcode) == 0 {
-            self.end_of_pass(node, &volume.barcode)?;
+            return self.end_of_pass(node, &volume.barcode);
         }
-        Ok(())
+        Ok(None)
     }
 
-    /// Everything was sent on its way once.
-    fn end_of_pass(&mut self, node: &Arc<Node>, barcode: &Barcode) -> catalog::Result<()> {
-        let Some(now) = node.catalog.volume(barcode)? else { return Ok(()) };
+    /// Everything was sent on its way once. Some: why the rest cannot be.
+    fn end_of_pass(&mut self, node: &Arc<Node>, barcode: &Barcode) -> catalog::Result<Option<String>> {
+        let Some(now) = node.catalog.volume(barcode)? else { return Ok(None) };
         if now.live_files == 0 {
             if !self.emptied {
                 self.emptied = node.send_errand(barcode, Task::Reclaim, false);
             }
-            return Ok(());
+            return Ok(None);
         }
         if self.stuck > 0 && now.live_files >= self.before {
             let why = format!("{} file segments could not be moved, among them {}", now.live_files, self.why);
-            return give_up(node, barcode, &why);
+            return Ok(Some(why));
         }
         self.begin(now.live_files);
-        Ok(())
+        Ok(None)
     }
 
     /// The next segment to move, in tape order.
@@ -326,27 +341,120 @@ fn rules(config: &Config) -> policy::ReclaimRules {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Config;
+    use crate::archive::Hardware;
+    use crate::clock::{give, sleep, tests::Jumps};
+    use crate::startup::{self, Assembled};
+
+    const HERE: &str = "TC0001L9";
+
+    /// One that has been stopped, and knows a volume of ours.
+    fn node(volume: &Volume) -> (tempfile::TempDir, Arc<Node>) {
+        let dir = tempfile::tempdir().unwrap();
+        let mut config = Config { state_dir: dir.path().to_owned(), ..Config::default() };
+        config.reclaim.dead_percent = 50;
+        let node = Node::start(config).unwrap();
+        node.stop(true);
+        node.catalog.put_volume(volume).unwrap();
+        (dir, node)
+    }
+
+    /// Nothing of it is needed.
+    fn volume(state: VolumeState) -> Volume {
+        let pool = Some(PoolName::from("primary"));
+        let ours = Volume { uuid: "u".into(), pool, files: 1, written: 100, append_block: 9, ..fresh() };
+        Volume { state, reason: "because".into(), ..ours }
+    }
+
+    fn fresh() -> Volume {
+        Volume::new(HERE.into(), crate::now())
+    }
+
+    fn now(node: &Node) -> Volume {
+        node.catalog.volume(&HERE.into()).unwrap().unwrap()
+    }
 
     #[test]
     fn a_volume_that_was_asked_for_anew_is_not_left_for_the_request_before() {
+        let (_dir, node) = node(&volume(VolumeState::Full));
+        let begun = |reason: &str| Volume { reason: reason.into(), ..volume(VolumeState::Repacking) };
+        let leave = |reason| leave(&node, &HERE.into(), "its repack was withdrawn", Some(reason)).unwrap();
+        node.catalog.put_volume(&begun("request 2")).unwrap();
+        leave("request 1");
+        assert_eq!(now(&node).state, VolumeState::Repacking);
+        leave("request 2");
+        assert_eq!(now(&node).state, VolumeState::Full);
+        node.catalog.put_volume(&Volume { errors: 1, ..begun("request 3") }).unwrap();
+        leave("request 3");
+        assert_eq!(now(&node).state, VolumeState::Suspect, "its medium has failed");
+        // Begun by a version that did not keep what it was.
+        node.catalog.put_volume(&Volume { imported: true, ..begun("request 4") }).unwrap();
+        leave("request 4");
+        assert_eq!(now(&node).state, VolumeState::ReadOnly);
+    }
+
+    #[test]
+    fn a_volume_that_is_not_emptied_is_again_what_it_was_and_gets_an_index_unless_nothing_is_to_be_written_to_it()
+     {
+        use VolumeState as S;
+        let by = |by, v: Volume| Volume { by, ..v };
+        let failed = |v: Volume| Volume { errors: 1, ..v };
+        let imported = |v: Volume| Volume { imported: true, ..v };
+        let cases = [
+            (volume(S::Filling), (S::Full, None), true),
+            (volume(S::Full), (S::Full, None), true),
+            (by(Some(3), volume(S::ReadOnly)), (S::ReadOnly, Some(3)), false),
+            (volume(S::ReadOnly), (S::ReadOnly, None), false),
+            (imported(volume(S::ReadOnly)), (S::ReadOnly, None), false),
+            (by(Some(3), volume(S::Suspect)), (S::Suspect, Some(3)), false),
+            (failed(volume(S::Suspect)), (S::Suspect, None), false),
+            (failed(volume(S::Full)), (S::Suspect, None), false),
+        ];
+        // No drive takes the orders.
         let dir = tempfile::tempdir().unwrap();
-        let node = Node::start(Config { state_dir: dir.path().to_owned(), ..Config::default() }).unwrap();
-        let barcode = Barcode::from("XX0001L9");
-        let state = |reason: &str| {
-            let mut volume = Volume::new(barcode.clone(), crate::now());
-            volume.becomes(VolumeState::Repacking, reason, crate::now());
-            volume
+        let config = Config { state_dir: dir.path().to_owned(), ..Config::default() };
+        let place = startup::prepare(&config.state_dir).unwrap();
+        let engine = Arc::new(kv::MemoryEngine::new());
+        let Assembled { node, events, .. } =
+            startup::assemble(config, place, engine, |config| Hardware::of(config, None)).unwrap();
+        let orders_index = |event| matches!(event, Event::Errand { kind: MaintenanceKind::Index, .. });
+        for (was, is, wants_index) in cases {
+            node.catalog.put_volume(&was).unwrap();
+            node.begin_repack(0, &[&was]).unwrap();
+            assert_eq!(now(&node).state, S::Repacking);
+            Repack::default().give_up(&node, &HERE.into(), "no drive").unwrap();
+            let v = now(&node);
+            assert_eq!((v.state, v.by), is, "{was:?}");
+            assert_eq!(events.try_iter().any(orders_index), wants_index, "{was:?}");
+            let kept = matches!(was.state, S::ReadOnly | S::Suspect);
+            assert_eq!(v.reason, if kept { "because" } else { "it was not emptied: no drive" });
+            assert_eq!(node.catalog.before_export(&HERE.into()).unwrap(), None, "it is that");
+            assert_eq!(node.volumes_asked_for(RequestKind::Repack).unwrap(), []);
+        }
+    }
+
+    #[test]
+    fn a_volume_that_is_not_emptied_is_not_chosen_by_rule_before_the_next_day() {
+        let (_dir, node) = node(&volume(VolumeState::Full));
+        give(Some(Arc::new(Jumps::default())));
+        let mut repack = Repack::default();
+        let chosen = |repack: &mut Repack| {
+            sleep(LOOK_EVERY);
+            repack.look(&node, &[now(&node)]).unwrap();
+            now(&node).state == VolumeState::Repacking
         };
-        node.stop(true);
-        node.catalog.put_volume(&state("request 2")).unwrap();
-        let now = || node.catalog.volume(&barcode).unwrap().unwrap().state;
-        leave(&node, &state("request 1")).unwrap();
-        assert_eq!(now(), VolumeState::Repacking);
-        leave(&node, &state("request 2")).unwrap();
-        assert_eq!(now(), VolumeState::Full);
-        node.catalog.put_volume(&Volume { errors: 1, ..state("request 3") }).unwrap();
-        leave(&node, &state("request 3")).unwrap();
-        assert_eq!(now(), VolumeState::Suspect, "its medium has failed");
+        assert!(chosen(&mut repack));
+        repack.give_up(&node, &HERE.into(), "no drive").unwrap();
+        assert!(!chosen(&mut repack));
+        sleep(AGAIN_AFTER);
+        assert!(chosen(&mut repack));
+        // The same if its request is cancelled.
+        let asked = node.volumes_asked_for(RequestKind::Repack).unwrap();
+        let cancel = &mut |r: &mut Request| r.state = RequestState::Cancelled;
+        asked.iter().for_each(|(_, id)| drop(node.catalog.update_request(*id, cancel).unwrap()));
+        repack.withdraw(&node, &[now(&node)]).unwrap();
+        assert_eq!(now(&node).state, VolumeState::Full);
+        assert!(!chosen(&mut repack));
+        assert!(chosen(&mut Repack::default()), "a node that was started anew tries it at once");
+        give(None);
     }
 }

@@ -360,7 +360,7 @@ fn a_request_to_empty_a_volume_ends_when_an_operator_decides_otherwise() {
 }
 
 #[test]
-fn a_part_that_filled_a_volume_uses_up_no_other_volumes_when_it_cannot_move() {
+fn a_part_that_filled_a_volume_uses_up_no_other_volumes_when_it_cannot_move_and_its_volume_is_full_again() {
     let bed = Bed::with(|c| {
         c.library.cartridge_capacity = Size::mib(16);
         c.tape.block_size = Size(64 << 10);
@@ -373,6 +373,13 @@ fn a_part_that_filled_a_volume_uses_up_no_other_volumes_when_it_cannot_move() {
     let request = bed.act(repack(std::slice::from_ref(&full)));
     assert_eq!(request.state, RequestState::Failed);
     assert!(request.message.contains("one piece"), "{request:?}");
+    let now = bed.volume(&full);
+    assert_eq!(now.state, VolumeState::Full, "{}", now.reason);
+    assert!(
+        now.reason.starts_with("it was not emptied: ") && now.reason.contains("one piece"),
+        "{}",
+        now.reason
+    );
     let used = bed.volumes().into_iter().filter(|v| !v.uuid.is_empty() && v.files == 0).count();
     assert_eq!(used, 0, "{:?}", bed.volumes());
     assert!(bed.read(ino) == data);
