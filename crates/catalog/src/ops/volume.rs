@@ -126,14 +126,17 @@ pub fn put(tx: &mut Tx<'_>, volume: &Volume) -> Result<()> {
     store(tx, &rec)
 }
 
-/// Changes.
+/// Changes. What it was before it was to be emptied is forgotten once it is not emptied any more.
 pub fn update(tx: &mut Tx<'_>, barcode: &Barcode, change: &mut dyn FnMut(&mut Volume)) -> Result<Volume> {
-    let rec = load_for_update(tx, barcode)?;
+    let mut rec = load_for_update(tx, barcode)?;
     let mut shown = shown(&*tx.w, rec.clone())?;
     let live = (shown.live, shown.live_files);
     change(&mut shown);
     shown.barcode = barcode.clone();
     (shown.live, shown.live_files) = live;
+    if rec.volume.state == VolumeState::Repacking && shown.state != VolumeState::Repacking {
+        rec.before = None;
+    }
     store(tx, &VolumeRec { volume: shown.clone(), ..rec })?;
     Ok(shown)
 }
@@ -168,7 +171,8 @@ pub fn set_aside(
         let why = "its state was changed a moment ago; look at it and ask again";
         return Err(CatalogError::refused(format!("volume {barcode}"), why));
     }
-    rec.before = Before::of(&rec.volume);
+    let Volume { state: was, ref reason, by, .. } = rec.volume;
+    rec.before = Some(Before { state: was, reason: reason.clone(), by });
     rec.volume.becomes(state, why, now);
     store(tx, &rec)
 }
@@ -178,7 +182,7 @@ pub fn before(view: View<'_>, barcode: &Barcode) -> Result<Option<Before>> {
     Ok(load(view.r, barcode)?.and_then(|rec| rec.before))
 }
 
-/// Notes the label that is about to be written. From here on nothing on the volume can be needed again.
+/// Notes the label that is about to be written. From here on nothing on the volume can be needed again, unless nothing is written of it ([`forget_intended`]).
 pub fn intend_label(tx: &mut Tx<'_>, barcode: &Barcode, uuid: &str) -> Result<()> {
     let rec = load_for_update(tx, barcode)?;
     refuse_needed(tx, barcode, rec)?;

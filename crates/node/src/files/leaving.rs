@@ -328,6 +328,20 @@ mod tests {
             Leaving::begin(&self.node, self.ino, self.object)
         }
 
+        /// A child that another test starts has copies of our descriptors until it executes.
+        fn begun(&self) -> Leaving<'_> {
+            let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
+            loop {
+                match self.begin() {
+                    Ok(leaving) => return leaving,
+                    Err(Unfinished::Later(_)) if std::time::Instant::now() < deadline => {
+                        std::thread::sleep(std::time::Duration::from_millis(5));
+                    }
+                    Err(why) => panic!("{why:?}"),
+                }
+            }
+        }
+
         fn waits(&self, why: &str) {
             match self.begin() {
                 Err(Unfinished::Later(said)) => assert!(said.contains(why), "{said}"),
@@ -349,19 +363,14 @@ mod tests {
         site.node.release(mapping.handle);
         site.waits("mapped");
         drop(mapping);
-        // A child that another test starts has copies of our descriptors until it executes.
-        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
-        while let Err(why) = site.begin() {
-            assert!(matches!(why, Unfinished::Later(_)) && std::time::Instant::now() < deadline, "{why:?}");
-            std::thread::sleep(std::time::Duration::from_millis(5));
-        }
+        drop(site.begun());
         site.node.stop(true);
     }
 
     #[test]
     fn who_opens_a_file_that_leaves_does_not_get_its_object_and_a_writer_keeps_it_there() {
         let site = Site::new();
-        let leaving = site.begin().unwrap();
+        let leaving = site.begun();
         assert_eq!(leaving.length(), 10);
         let reader = site.open(READS);
         assert!(reader.backing.is_none() && leaving.is_left_alone().is_ok());
@@ -384,7 +393,7 @@ mod tests {
     #[test]
     fn an_object_that_is_read_or_written_at_this_moment_is_waited_for() {
         let site = Site::new();
-        let leaving = site.begin().unwrap();
+        let leaving = site.begun();
         let used = site.node.open.with(site.ino, |_, state| state.backing.clone()).unwrap();
         let is_let_go = || {
             site.node
@@ -412,7 +421,7 @@ mod tests {
         }
         site.node.release(opened.handle);
         drop(opened);
-        let leaving = site.begin().unwrap();
+        let leaving = site.begun();
         let pieces: Vec<Range<u64>> = leaving.pieces().map(Result::unwrap).collect();
         assert_eq!(pieces, [0..STEP, STEP..2 * STEP, 6 * STEP..6 * STEP + 7]);
         drop(leaving);
@@ -422,14 +431,14 @@ mod tests {
     #[test]
     fn a_file_whose_length_is_set_or_that_was_written_when_the_node_died_is_not_taken_for_what_it_was() {
         let site = Site::new();
-        let leaving = site.begin().unwrap();
+        let leaving = site.begun();
         site.node.truncate(&Cx::admin(crate::now()), site.ino, 4).unwrap();
         assert!(leaving.is_left_alone().is_err());
         drop(leaving);
         let recorded = |site: &Site| site.node.catalog.inode(site.ino).unwrap().file.unwrap().stamp;
         let before = recorded(&site).unwrap();
         site.node.catalog.mark_writing(site.ino).unwrap();
-        let leaving = site.begin().unwrap();
+        let leaving = site.begun();
         assert_eq!(leaving.length(), 4);
         let known = recorded(&site);
         assert!(
@@ -454,7 +463,7 @@ mod tests {
     #[test]
     fn a_file_that_is_removed_while_it_leaves_is_left_to_go() {
         let site = Site::new();
-        let leaving = site.begin().unwrap();
+        let leaving = site.begun();
         assert!(leaving.is_there().is_ok());
         site.node.unlink(&Cx::admin(crate::now()), Ino::ROOT, b"file").unwrap();
         assert!(matches!(leaving.is_there(), Err(Unfinished::Later(why)) if why.contains("removed")));
@@ -466,7 +475,7 @@ mod tests {
     #[test]
     fn a_file_whose_bytes_are_not_those_on_record_stays_where_it_is() {
         let site = Site::new();
-        let mut leaving = site.begin().unwrap();
+        let mut leaving = site.begun();
         let read = |bytes: &[u8]| {
             let mut hash = FileHash::new();
             hash.add(0, bytes);

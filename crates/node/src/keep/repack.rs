@@ -185,26 +185,25 @@ impl Repack {
 /// reason it was being emptied).
 ///
 /// It is again what it was before: what an operator has made read-only, or the node itself because the tape may tell of more than the
-/// catalogue has (it was imported, or files of its index could not be entered), stays so, and nothing is written to it. Anything else is
-/// full, for nobody knows whether it is to be written again; so it gets an index if that is behind, now, after a crash, or from a check.
-/// Read-only for want of a drive it would never get one, as nothing on record told it from those. One whose medium has failed is
-/// suspect: when it did so is not on record, and the other copies stay preferred.
+/// catalogue has (it was imported, or files of its index could not be entered), stays so, whatever its medium does, and a repack writes
+/// nothing to it. Anything else is full, for nobody knows whether it is to be written again; so it gets an index if that is behind: now, if
+/// there is a drive, or after the next start, or from a check. Read-only for want of a drive it would never get one, as nothing on record
+/// told it from those. One whose medium has failed is suspect: when it did so is not on record, and the other copies stay preferred.
 fn leave(node: &Node, barcode: &Barcode, why: &str, seen: Option<&str>) -> catalog::Result<()> {
     let now = crate::now();
     let left = node.catalog.volume_comes_back(barcode, &mut |v, before| {
         if v.state != VolumeState::Repacking || seen.is_some_and(|reason| *v.reason != *reason) {
             return;
         }
-        let suspect = before.is_some_and(|before| before.state == VolumeState::Suspect);
         match before {
-            Some(before) if suspect || (v.errors == 0 && before.state == VolumeState::ReadOnly) => {
+            Some(before) if matches!(before.state, VolumeState::ReadOnly | VolumeState::Suspect) => {
                 v.becomes(before.state, before.reason.clone(), now);
                 v.by = before.by;
             }
-            _ if v.errors > 0 => v.becomes(VolumeState::Suspect, why, now),
-            // It was being emptied before that was on record.
-            _ if v.imported => v.becomes(VolumeState::ReadOnly, why, now),
-            _ => v.becomes(VolumeState::Full, why, now),
+            // Begun by a version that did not keep what it was, which may be one of those.
+            None => v.becomes(VolumeState::ReadOnly, why, now),
+            Some(_) if v.errors > 0 => v.becomes(VolumeState::Suspect, why, now),
+            Some(_) => v.becomes(VolumeState::Full, why, now),
         }
     })?;
     if archive::wants_index(node, &left) {
@@ -376,20 +375,31 @@ mod tests {
     #[test]
     fn a_volume_that_was_asked_for_anew_is_not_left_for_the_request_before() {
         let (_dir, node) = node(&volume(VolumeState::Full));
-        let begun = |reason: &str| Volume { reason: reason.into(), ..volume(VolumeState::Repacking) };
+        let begun = |reason: &str, errors: u64, was: VolumeState| {
+            node.catalog.put_volume(&Volume { errors, ..volume(was) }).unwrap();
+            node.begin_repack(0, &[&now(&node)]).unwrap();
+            let named = &mut |v: &mut Volume| v.reason = reason.into();
+            node.catalog.update_volume(&HERE.into(), named).unwrap();
+        };
         let leave = |reason| leave(&node, &HERE.into(), "its repack was withdrawn", Some(reason)).unwrap();
-        node.catalog.put_volume(&begun("request 2")).unwrap();
+        begun("request 2", 0, VolumeState::Filling);
         leave("request 1");
         assert_eq!(now(&node).state, VolumeState::Repacking);
         leave("request 2");
         assert_eq!(now(&node).state, VolumeState::Full);
-        node.catalog.put_volume(&Volume { errors: 1, ..begun("request 3") }).unwrap();
+        begun("request 3", 1, VolumeState::Full);
         leave("request 3");
         assert_eq!(now(&node).state, VolumeState::Suspect, "its medium has failed");
         // Begun by a version that did not keep what it was.
-        node.catalog.put_volume(&Volume { imported: true, ..begun("request 4") }).unwrap();
+        let before = Volume { reason: "request 4".into(), ..volume(VolumeState::Repacking) };
+        node.catalog.put_volume(&before).unwrap();
         leave("request 4");
         assert_eq!(now(&node).state, VolumeState::ReadOnly);
+        // Whatever somebody else makes of it, what it was is forgotten.
+        begun("request 5", 0, VolumeState::Suspect);
+        let retired = &mut |v: &mut Volume| v.becomes(VolumeState::Retired, "", crate::now());
+        node.catalog.update_volume(&HERE.into(), retired).unwrap();
+        assert_eq!(node.catalog.before_export(&HERE.into()).unwrap(), None);
     }
 
     #[test]
@@ -406,6 +416,8 @@ mod tests {
             (volume(S::ReadOnly), (S::ReadOnly, None), false),
             (imported(volume(S::ReadOnly)), (S::ReadOnly, None), false),
             (by(Some(3), volume(S::Suspect)), (S::Suspect, Some(3)), false),
+            (failed(by(Some(3), volume(S::ReadOnly))), (S::ReadOnly, Some(3)), false),
+            (failed(volume(S::ReadOnly)), (S::ReadOnly, None), false),
             (failed(volume(S::Suspect)), (S::Suspect, None), false),
             (failed(volume(S::Full)), (S::Suspect, None), false),
         ];
