@@ -1,5 +1,5 @@
 //! An open file whose bytes lie on disk targets of the cluster. The node is the only one that writes there, so it knows the file's length and
-//! times; what it knew is asked of the targets again after a crash ([`Node::learn_far`]).
+//! times; what it knew is asked of the targets again after a crash ([`super::learned`]).
 
 use super::behind::Pending;
 use super::copied::Copied;

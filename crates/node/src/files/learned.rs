@@ -1,6 +1,7 @@
 //! Files on targets that were being written when the node, or a target, went down: their targets are asked before somebody opens them.
 
 use super::far::{FarFile, stamp_at};
+use super::open::Asking;
 use crate::Node;
 use crate::clock::{self, Moment};
 use crate::error::fs_error;
@@ -16,9 +17,9 @@ pub(super) const GONE: Duration = DOWN_AFTER.saturating_mul(2);
 /// Between two attempts.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// What targets say of a file.
-#[derive(Debug)]
-pub(super) struct Learned {
+/// What targets say of a file. Nobody else asks them until this is dropped.
+pub(super) struct Learned<'n> {
+    _asking: Asking<'n>,
     object: ObjectId,
     /// How the catalogue knew it before they were asked.
     before: Option<ObjectStamp>,
@@ -35,9 +36,12 @@ impl Node {
         for (number, component) in (0..).zip(&far.layout.components) {
             let columns = 0..component.targets.len() as u16;
             for column in columns.filter(|_| matches!(component.redundancy, Redundancy::Mirror { .. })) {
-                let usable =
-                    |copy: &u16| !far.stale.contains(&(number, *copy)) && !down.contains(&(number, *copy));
-                if component.replicas(column).find(usable).is_some_and(|first| first != column) {
+                // All that counts has just answered, whatever its host reports.
+                let counts = |copy: &u16| !far.stale.contains(&(number, *copy));
+                let up = |copy: &u16| counts(copy) && !down.contains(&(number, *copy));
+                let first =
+                    component.replicas(column).find(up).or_else(|| component.replicas(column).find(counts));
+                if first.is_some_and(|first| first != column) {
                     changed |= !far.stale.contains(&(number, column));
                     self.catalog.set_stale(object, (number, column), true).map_err(fail)?;
                 }
@@ -60,28 +64,37 @@ impl Node {
     /// Asks the targets how a file is that was being written when the node, or a target, went down; None if it was not. What they have is
     /// durable then. The content counts as changed, whatever was known.
     ///
-    /// No lock is held: a target that does not answer takes a minute, and one that is just gone is waited for until it counts as down, or for `patience`.
-    pub(super) fn learn_unsettled(&self, ino: Ino, patience: Duration) -> FsResult<Option<Learned>> {
+    /// One after the other does, and no lock of the file is held: a target that does not answer takes a minute, and one that is just gone is waited for until it counts as down, or for `patience`.
+    pub(super) fn learn_unsettled(&self, ino: Ino, patience: Duration) -> FsResult<Option<Learned<'_>>> {
+        if self.is_unsettled(ino)?.is_none() {
+            return Ok(None);
+        }
+        let begun = Moment::now();
+        // Who leaves out a copy knows all that others have left out.
+        let Some(asking) = self.open.ask(ino, !patience.is_zero()) else { return Err(FsError::Busy) };
         let Some(inode) = self.is_unsettled(ino)? else { return Ok(None) };
         let Some(object) = inode.file.as_ref().and_then(|f| f.object) else { return Ok(None) };
         // A host may have had it alone when another node served, and is just writing to the targets what it has kept.
         self.leases.wait_for_earlier();
-        let begun = Moment::now();
+        let mut told = false;
         let size = loop {
             let (file, asked) = self.ask_targets(ino, object)?;
             match asked {
                 Ok(size) => break size,
                 Err(e) if e.is_away() && begun.elapsed() < patience => {
-                    tracing::info!(
-                        "inode {ino} was being written, and is opened when a target that is away is back, or counts as down: {e}"
-                    );
+                    if !std::mem::replace(&mut told, true) {
+                        tracing::info!(
+                            "inode {ino} was being written, and is opened when a target that is away is back, or counts as down: {e}"
+                        );
+                    }
                     clock::sleep(PAUSE);
                     self.movers.note_down(&self.down_targets()?);
                 }
-                Err(e) => return Err(file.failed("asking for the length of", &e)),
+                Err(e) => return Err(file.failed("syncing, or asking for the length of,", &e)),
             }
         };
-        Ok(Some(Learned { object, before: inode.observed, stamp: stamp_at(size, crate::now()) }))
+        let stamp = stamp_at(size, crate::now());
+        Ok(Some(Learned { _asking: asking, object, before: inode.observed, stamp }))
     }
 
     /// What the targets say of its length (bytes), once all that they have is durable.
@@ -99,8 +112,8 @@ impl Node {
             FsError::Io
         })?;
         let file = self.far_file(ino, object, ObjectStamp::default())?;
-        // Of copies one that does not answer is left out here, so it is not the one that counts then.
-        let asked = file.striped().sync().and_then(|()| file.length());
+        // Of copies one that does not answer is left out, so it is not the one that counts then; but if none answers nobody knows which that would be.
+        let asked = file.length().and_then(|_| file.striped().sync()).and_then(|()| file.length());
         if asked.is_err() || !self.let_one_copy_count(object)? {
             return Ok((file, asked));
         }
@@ -113,14 +126,14 @@ impl Node {
     pub(super) fn stamp_to_open(
         &self,
         inode: &Inode,
-        learned: Option<&Learned>,
+        learned: Option<&Learned<'_>>,
     ) -> FsResult<Option<ObjectStamp>> {
         if !self.catalog.is_writing(inode.attr.ino).map_err(|e| fs_error("open", &e))? {
             return Ok(Some(inode.observed.unwrap_or_default()));
         }
         let object = inode.file.as_ref().and_then(|f| f.object);
         // Whoever wrote since has left another stamp.
-        let fits = |known: &&Learned| known.before == inode.observed && Some(known.object) == object;
+        let fits = |known: &&Learned<'_>| known.before == inode.observed && Some(known.object) == object;
         Ok(learned.filter(fits).map(|known| known.stamp))
     }
 

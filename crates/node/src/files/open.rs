@@ -6,7 +6,7 @@
 use super::far::FarFile;
 use super::lengths::Lengths;
 use super::losses::{Losses, Told};
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use std::collections::{HashMap, HashSet};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -139,6 +139,19 @@ pub struct OpenTable {
     seals: [AtomicU64; SHARDS],
     /// Inodes that an earlier node left open, and that nobody has opened since.
     left: Mutex<HashSet<Ino>>,
+    /// Inodes whose targets somebody asks how they are.
+    asking: Mutex<HashSet<Ino>>,
+    asked: Condvar,
+}
+
+/// The targets of an inode are asked how it is, and it is opened or closed so, by nobody else until this is dropped.
+pub(super) struct Asking<'t>(&'t OpenTable, Ino);
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        self.0.asking.lock().remove(&self.1);
+        self.0.asked.notify_all();
+    }
 }
 
 /// The table at a moment.
@@ -153,7 +166,21 @@ impl OpenTable {
             next: AtomicU64::new(1),
             seals: [const { AtomicU64::new(0) }; SHARDS],
             left: Mutex::default(),
+            asking: Mutex::default(),
+            asked: Condvar::new(),
         }
+    }
+
+    /// Its targets are to be asked how it is: waits until nobody else does that, or (`waits` false) gives None.
+    pub(super) fn ask(&self, ino: Ino, waits: bool) -> Option<Asking<'_>> {
+        let mut asking = self.asking.lock();
+        while !asking.insert(ino) {
+            if !waits {
+                return None;
+            }
+            self.asked.wait(&mut asking);
+        }
+        Some(Asking(self, ino))
     }
 
     /// An earlier node has left it open.
@@ -275,6 +302,20 @@ mod tests {
         t.remove_handle(h);
         t.with(Ino(5), |_, s| s.handles -= 1);
         assert!(t.get(Ino(5)).is_none());
+    }
+
+    #[test]
+    fn the_targets_of_an_inode_are_asked_by_one_at_a_time() {
+        let (t, one) = (OpenTable::new(), Ino(5));
+        let first = t.ask(one, true).unwrap();
+        assert!(t.ask(one, false).is_none() && t.ask(Ino(6), false).is_some());
+        std::thread::scope(|scope| {
+            let second = scope.spawn(|| drop(t.ask(one, true)));
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            assert!(!second.is_finished());
+            drop(first);
+        });
+        assert!(t.ask(one, false).is_some());
     }
 
     #[test]

@@ -96,7 +96,7 @@ impl Node {
         cx: &Cx,
         ino: Ino,
         flags: OpenFlags,
-        (learned, unlent): (Option<&Learned>, Option<&Unlent<'_>>),
+        (learned, unlent): (Option<&Learned<'_>>, Option<&Unlent<'_>>),
         (entry, state): (&Arc<OpenInode>, &mut OpenState),
     ) -> FsResult<Option<Opened>> {
         let mut inode = self.catalog.inode(ino).map_err(|e| fs_error("open", &e))?;
