@@ -144,11 +144,26 @@ impl Load {
                 for (n, record) in (0..).zip(read.chunks(RECORD as usize)) {
                     let pass =
                         last_pass(n / RANKS as u64, written[n as usize % RANKS]).expect("written once");
-                    assert!(record == bytes(n, pass), "client {client}: {name}, record {n} of pass {pass}");
+                    assert!(
+                        record == bytes(n, pass),
+                        "client {client}: {name}, record {n} of pass {pass}{}",
+                        instead(record, n, pass)
+                    );
                 }
             }
         }
     }
+}
+
+/// What is there of a record instead of what was written in this pass.
+fn instead(record: &[u8], n: u64, pass: u64) -> String {
+    let expected = bytes(n, pass);
+    let differs: Vec<usize> = (0..record.len()).filter(|at| record[*at] != expected[*at]).collect();
+    let Some((first, last)) = differs.first().zip(differs.last()) else { return String::new() };
+    let there = &record[*first..=*last];
+    let of = (0..pass + 2).find(|other| there == &bytes(n, *other)[*first..=*last]);
+    let zeros = there.iter().all(|byte| *byte == 0);
+    format!(": bytes {first} to {last} are of pass {of:?}, zeros: {zeros}, {} differ", differs.len())
 }
 
 impl Drop for Load {
