@@ -281,14 +281,20 @@ impl Lanes {
             FileCall::OpenAs { flags, .. } | FileCall::CreateAs { flags, .. } => Some(*flags),
             _ => None,
         };
-        let opened = self.bring_first(&lane, &call).and_then(|()| {
+        let ask = |call: FileCall| {
+            self.bring_first(&lane, &call)?;
             self.with(&lane, |connection| match connection.call(&Call::File(call))? {
                 (Reply::Opened { handle, attr, direct }, descriptor) if direct == descriptor.is_some() => {
                     Ok((handle, connection.life(), attr, descriptor))
                 }
                 _ => Err(ClientError::WrongAnswer { asked: "Opened" }),
             })
-        });
+        };
+        // One that was not answered stays open until the session ends.
+        let opened = match &call {
+            FileCall::OpenAs { flags, .. } if !flags.truncate => self.again(|| ask(call.clone())).0,
+            _ => ask(call),
+        };
         match opened {
             Ok((handle, life, attr, descriptor)) => {
                 let object = descriptor.filter(|_| self.options.descriptors).map(self.options.place);
