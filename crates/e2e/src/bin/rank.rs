@@ -28,7 +28,9 @@ fn main() {
     let rank = Rank { file, rank: rank.parse().unwrap(), ranks: ranks.parse().unwrap() };
     let mut written = fs::read_to_string(progress).map_or(0, |text| text.parse().unwrap());
     rank.goes_on(written);
-    while written < RECORDS || written % SYNC != 0 || !stop.load(Ordering::Acquire) {
+    // Of those that the one before has begun to write anew nobody knows what is there.
+    let least = RECORDS.max(written + SYNC);
+    while written < least || written % SYNC != 0 || !stop.load(Ordering::Acquire) {
         rank.write(written);
         written += 1;
         if written % SYNC == 0 {
