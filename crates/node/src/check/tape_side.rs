@@ -313,14 +313,12 @@ fn verified(worker: &Worker, barcode: &Barcode) {
     }
 }
 
-/// Readers get bytes before a digest can be compared: from now on the other copies are preferred. Not to what the node itself made read-only: as suspect it would
-/// not be known any more that its tape may tell of more than the catalogue has ([`lacks_index`]).
+/// Readers get bytes before a digest can be compared: from now on the other copies are preferred.
 pub(crate) fn distrust(worker: &Worker, barcode: &Barcode, problem: &str) {
     let now = crate::now();
     let noted = worker.node.catalog.update_volume(barcode, &mut |v| {
         v.errors += 1;
-        let by_operator = v.state == VolumeState::ReadOnly && v.by.is_some();
-        if matches!(v.state, VolumeState::Filling | VolumeState::Full) || by_operator {
+        if matches!(v.state, VolumeState::Filling | VolumeState::Full | VolumeState::ReadOnly) {
             v.becomes(VolumeState::Suspect, format!("volume {barcode}: {problem}; replace it"), now);
         }
     });
