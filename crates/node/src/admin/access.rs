@@ -29,6 +29,7 @@ impl Node {
         let what = describe(&call);
         let place = junctions::place(&call);
         let session = &session.held;
+        let _ordered = self.in_order(session, &call);
         self.keeps_locks(&call)?;
         self.check_reach(cx, &call).map_err(|e| fs_failure(&what, e))?;
         self.forgets_what_it_changes(session, &call, number);

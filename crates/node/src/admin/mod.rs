@@ -11,6 +11,7 @@ mod junctions;
 mod keep;
 mod leased;
 mod locks;
+mod ordered;
 mod overview;
 mod pools;
 mod quotas;

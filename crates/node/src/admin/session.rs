@@ -1,6 +1,7 @@
 //! What a caller has open and has under way: of one connection, or of several that belong together.
 
 use super::acts::Gathered;
+use super::ordered::Changing;
 use crate::Node;
 use crate::files::Writer;
 use crate::locks::LockSession;
@@ -47,6 +48,7 @@ pub(crate) struct Held {
     handles: Mutex<HashSet<Handle>>,
     /// Those of them whose bytes he reads and writes at the targets.
     at_targets: Mutex<HashSet<Handle>>,
+    changing: Changing,
     waits: Mutex<HashMap<u64, Wait>>,
     answers: Mutex<BTreeMap<u64, Option<Result<Reply, Failure>>>>,
     answered: Condvar,
@@ -79,6 +81,11 @@ impl Held {
     pub(super) fn recorded(&self, number: u64, answered: u64) -> Option<(CallId, bool)> {
         let (node, resumed) = self.caller?;
         Some((CallId { node, session: self.client, number, answered }, resumed))
+    }
+
+    /// What a program changes just now; None: calls of this session have numbers.
+    pub(super) fn unnumbered(&self) -> Option<&Changing> {
+        self.caller.is_none().then_some(&self.changing)
     }
 
     /// Of a program on this host. `elsewhere`: number of its session where other nodes hold the names.
