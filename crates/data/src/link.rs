@@ -18,7 +18,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Longest wait for a connection.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -64,6 +64,9 @@ pub trait Incoming: Send {
 
     /// The descriptor that came with what was received last.
     fn descriptor(&mut self) -> Option<OwnedFd>;
+
+    /// Whether the other end has ended the connection, as far as is known without waiting. For who has received all that was sent.
+    fn has_ended(&mut self) -> bool;
 
     /// Waits no longer than `patience` from now on; without it for ever.
     ///
@@ -139,7 +142,7 @@ impl Link {
         let socket = Arc::new(socket);
         let closing = socket.clone();
         Self {
-            incoming: Box::new(SocketIn { socket: socket.clone(), place, descriptor: None }),
+            incoming: Box::new(SocketIn { socket: socket.clone(), place, descriptor: None, patience: None }),
             outgoing: Box::new(SocketOut { socket, local }),
             // It may be shut down already.
             hang_up: Arc::new(move || {
@@ -262,11 +265,13 @@ struct SocketIn {
     socket: Arc<OwnedFd>,
     place: Option<Place>,
     descriptor: Option<OwnedFd>,
+    patience: Option<Duration>,
 }
 
 impl Incoming for SocketIn {
     fn receive(&mut self, into: &mut [u8]) -> Result<()> {
         let mut done = 0;
+        let mut disturbed = None;
         while done < into.len() {
             let got = match self.place {
                 Some(place) => self.receive_with_descriptor(&mut into[done..], place),
@@ -275,9 +280,15 @@ impl Incoming for SocketIn {
             };
             match got {
                 Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
-                Ok(got) => done += got,
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) if done > 0 => return Err(ErrorKind::TimedOut.into()),
+                Ok(got) => (done, disturbed) = (done + got, None),
+                // The system begins to wait anew with each signal.
+                Err(Errno::INTR) => {
+                    let since = *disturbed.get_or_insert_with(Instant::now);
+                    if self.patience.is_some_and(|patience| since.elapsed() >= patience) {
+                        return Err(timed_out(done));
+                    }
+                }
+                Err(Errno::AGAIN) => return Err(timed_out(done)),
                 Err(e) => return Err(e.into()),
             }
         }
@@ -288,9 +299,24 @@ impl Incoming for SocketIn {
         self.descriptor.take()
     }
 
+    fn has_ended(&mut self) -> bool {
+        let peeked =
+            rustix::net::recv(&*self.socket, &mut [0_u8; 1][..], RecvFlags::PEEK | RecvFlags::DONTWAIT);
+        match peeked {
+            Ok((got, _)) => got == 0,
+            Err(e) => !matches!(e, Errno::AGAIN | Errno::INTR),
+        }
+    }
+
     fn set_patience(&mut self, patience: Option<Duration>) -> Result<()> {
+        self.patience = patience;
         Ok(sockopt::set_socket_timeout(self.socket.as_fd(), sockopt::Timeout::Recv, patience)?)
     }
+}
+
+/// Nothing has come for too long, or no more.
+fn timed_out(done: usize) -> Error {
+    if done > 0 { ErrorKind::TimedOut.into() } else { ErrorKind::WouldBlock.into() }
 }
 
 impl SocketIn {

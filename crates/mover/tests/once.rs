@@ -104,6 +104,46 @@ fn connections_that_break_anywhere_lose_nothing_and_repeat_nothing() {
     });
 }
 
+/// Some wait for each answer, some for several, and some for none; small and large.
+#[test]
+fn all_who_ask_over_one_channel_that_breaks_anywhere_are_answered() {
+    let dir = tempfile::tempdir().unwrap();
+    let served = Served::new(dir.path());
+    let granted = capability(1);
+    let direct = served.channel(1, 1);
+    let there = direct.attach(&granted, key(&granted)).unwrap();
+    create(&direct, &there, 1..7);
+    let through = channel(cutting_proxy(served.address, 5), 1, 100);
+    let slot = through.attach(&granted, key(&granted)).unwrap();
+    std::thread::scope(|scope| {
+        for object in 1..7 {
+            let (through, slot, granted, direct, there) = (&through, &slot, &granted, &direct, &there);
+            scope.spawn(move || {
+                let model = match object {
+                    1..4 => scribble(through, granted, object, 40, 12_000),
+                    _ => (0..40_u64).fold(Vec::new(), |mut model, n| {
+                        let bytes = vec![(n + object) as u8; 1 + (n * n * 4) as usize];
+                        let at = n * 1000;
+                        if n % 4 == 0 {
+                            let stat = ask(Op::Stat, object, 0, 0);
+                            drop(through.submit(slot, stat, Vec::new()).unwrap());
+                        }
+                        write(through, slot, object, at, &bytes);
+                        model.resize(model.len().max(at as usize + bytes.len()), 0);
+                        model[at as usize..at as usize + bytes.len()].copy_from_slice(&bytes);
+                        // One that is read before somebody waits for it, and another one.
+                        let length = if n % 5 == 0 { 70_000 } else { 500 };
+                        let end = model.len().min((at + length) as usize);
+                        assert!(read(through, slot, object, at, length) == model[at as usize..end]);
+                        model
+                    }),
+                };
+                assert!(read(direct, there, object, 0, 4 << 20) == model, "object {object}");
+            });
+        }
+    });
+}
+
 /// Passes bytes on in both directions, counts those of clients, and connections, and cuts the first connection when it is told to.
 fn counting_proxy(to: SocketAddr, cut: std::sync::mpsc::Receiver<()>) -> (SocketAddr, [Arc<AtomicUsize>; 2]) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

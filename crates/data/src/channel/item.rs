@@ -73,25 +73,58 @@ impl Reply {
     }
 }
 
+/// What becomes of a request.
 #[derive(Default)]
 pub(super) struct Outcome {
-    answer: Mutex<Option<Result<Reply>>>,
-    there: Condvar,
+    fate: Mutex<Fate>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Fate {
+    answer: Option<Result<Reply>>,
+    /// Somebody waits for it ...
+    waits: bool,
+    /// ... and is to read, as nobody else does.
+    called: bool,
 }
 
 impl Outcome {
     pub(super) fn set(&self, answer: Result<Reply>) {
-        *self.answer.lock() = Some(answer);
-        self.there.notify_all();
+        self.fate.lock().answer = Some(answer);
+        self.changed.notify_all();
     }
 
-    fn take(&self) -> Result<Reply> {
-        let mut answer = self.answer.lock();
-        loop {
-            match answer.take() {
-                Some(there) => return there,
-                None => self.there.wait(&mut answer),
-            }
+    /// Whether the answer is there.
+    pub(super) fn is_there(&self) -> bool {
+        self.fate.lock().answer.is_some()
+    }
+
+    /// Whether somebody waits for it.
+    pub(super) fn is_waited_for(&self) -> bool {
+        self.fate.lock().waits
+    }
+
+    /// The answer, if it is there; if not, whoever asks is going to wait for it.
+    pub(super) fn there(&self) -> Option<Result<Reply>> {
+        let mut fate = self.fate.lock();
+        (fate.waits, fate.called) = (true, false);
+        fate.answer.take()
+    }
+
+    /// Whoever waits for it is to read; false if nobody does.
+    pub(super) fn call(&self) -> bool {
+        let mut fate = self.fate.lock();
+        fate.called = fate.waits;
+        self.changed.notify_all();
+        fate.waits
+    }
+
+    /// Waits until there is the answer, or whoever waits is called since he asked for it.
+    pub(super) fn wait(&self) {
+        let mut fate = self.fate.lock();
+        while fate.answer.is_none() && !fate.called {
+            self.changed.wait(&mut fate);
         }
     }
 }
@@ -117,7 +150,7 @@ impl Ticket {
         let mut outcome = self.outcome;
         let mut ask = self.ask;
         for _ in 0..ATTEMPTS {
-            let reply = outcome.take()?;
+            let reply = outcome.take(&self.shared)?;
             let held = ask.flags & HELD != 0;
             // By a descriptor fewer bytes come where they are not in memory, and where they change.
             let whole = !held

@@ -1,14 +1,14 @@
-//! The thread that connects, reads answers, and connects again.
+//! The thread that connects, reads answers that nobody waits for, and connects again.
 
-use super::descriptors::Got;
+use super::answers::receive;
 use super::item::{Granted, Item, Reply};
-use super::{Live, Shared, descriptors};
-use crate::frame::{self, ANSWER_LEN, Answer, Op, Request, Session};
+use super::reading::listen;
+use super::{Live, Shared};
+use crate::frame::{self, Answer, Op, Request, Session};
 use crate::hello::{self, ClientHello, HELLO_LEN, MoverHello};
 use crate::{CAPABILITY_LEN, DataError, Incoming, Link, Outgoing, Refusal};
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{Error, ErrorKind, Result};
-use std::os::fd::OwnedFd;
+use std::io::{Error, Result};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -202,206 +202,20 @@ fn present(
     Ok(())
 }
 
-/// Reads answers until the connection breaks.
-fn listen(shared: &Arc<Shared>, mut incoming: Box<dyn Incoming>) -> Error {
-    loop {
-        if let Err(broken) = answer(shared, incoming.as_mut()) {
-            return broken;
-        }
-    }
-}
-
-/// Reads one answer and gives it to who waits for it.
-fn answer(shared: &Arc<Shared>, incoming: &mut dyn Incoming) -> Result<()> {
-    let mut header = [0; ANSWER_LEN];
-    let look = forget_idle(shared).then_some(descriptors::LOOK.min(shared.terms.patience));
-    if look.is_some() {
-        incoming.set_patience(look)?;
-    }
-    let received = incoming.receive(&mut header);
-    if look.is_some() {
-        incoming.set_patience(Some(shared.terms.patience))?;
-    }
-    match received {
-        // Nothing came, and nobody has waited for so long.
-        Err(e) if e.kind() == ErrorKind::WouldBlock && !overdue(shared) => return Ok(()),
-        received => received?,
-    }
-    let (item, session) = {
-        let state = shared.state.lock();
-        let item = state.queue.front().filter(|_| state.sent > 0).cloned();
-        let session = state.live.as_ref().map(|live| live.session);
-        item.zip(session).ok_or_else(|| Error::other("it answers what was not asked"))?
-    };
-    let memory = match item.request.op {
-        Op::Read => std::mem::take(&mut *item.buffer.lock()),
-        _ => Vec::new(),
-    };
-    let granted = item.granted.lock().clone();
-    let mut body =
-        body(incoming, &header, &session, &granted, item.request.sequence, memory)?.said_by_the_target()?;
-    if body.answer.op != item.request.op
-        || body.answer.length > item.request.length.max(crate::MAX_MESSAGE as u64)
-    {
-        return Err(Error::other("it answers something else than was asked"));
-    }
-    by_descriptor(shared, &item, &mut body);
-    let mut state = shared.state.lock();
-    state.queue.pop_front();
-    state.sent -= 1;
-    state.bytes -= item.weight;
-    let mut bytes = body.bytes;
-    if item.request.op == Op::Write {
-        let written = std::mem::take(&mut *item.buffer.lock());
-        bytes = if body.answer.code == 0 { written } else { bytes };
-    }
-    state.since = (!state.queue.is_empty()).then(Instant::now);
-    drop(state);
-    shared.changed.notify_all();
-    let reply = match body.answer.code {
-        0 => Ok(Reply::new(&body.answer, body.sums, bytes, body.descriptor)),
-        code => Err(DataError::Refused {
-            mover: shared.terms.mover.clone(),
-            code,
-            message: String::from_utf8_lossy(&bytes).into_owned(),
-        }),
-    };
-    item.outcome.set(reply);
-    Ok(())
-}
-
-/// Reads what the mover did not send, keeps a descriptor that was asked for, and none of what is elsewhere or gone.
-fn by_descriptor(shared: &Shared, item: &Item, body: &mut Body) {
-    let Request { op, slot, object, offset, length, .. } = item.request;
-    let gone = [Refusal::Fenced.code(), Refusal::Missing(String::new()).code()];
-    match (&item.held, op) {
-        (_, Op::Descriptor) => {
-            body.descriptor = shared.descriptors.lock().came(slot, object, body.descriptor.take());
-        }
-        (Some(descriptor), _) if body.is_not_sent() => {
-            let length = length.min(body.answer.value.saturating_sub(offset)) as usize;
-            let memory = std::mem::take(&mut body.bytes);
-            let got = descriptors::read_by(descriptor, offset, length, memory);
-            let mut all = shared.descriptors.lock();
-            all.tried(slot, object, matches!(&got, Got::Bytes(bytes) if bytes.len() == length));
-            let useless = matches!(got, Got::Unknown(_)).then(|| all.of_no_use(slot, object));
-            drop(all);
-            drop(useless);
-            body.bytes = match got {
-                Got::Bytes(bytes) => bytes,
-                // Fewer than there are to be: whoever waits asks for them over the connection.
-                Got::NotThere(mut memory) | Got::Unknown(mut memory) => {
-                    memory.clear();
-                    memory
-                }
-            };
-        }
-        // It has no sums, by which what is read could be compared.
-        (Some(_), Op::Read)
-            if body.answer.code == 0 && body.answer.length > 0 && shared.is_near.load(Ordering::Acquire) =>
-        {
-            let useless = shared.descriptors.lock().of_no_use(slot, object);
-            drop(useless);
-        }
-        _ if gone.contains(&body.answer.code) => shared.forget(object),
-        _ => {}
-    }
-}
-
-/// Forgets objects that nobody reads; whether any are left.
-fn forget_idle(shared: &Shared) -> bool {
-    if !shared.is_near.load(Ordering::Acquire) {
-        return false;
-    }
-    let mut descriptors = shared.descriptors.lock();
-    let gone = descriptors.forget_idle(Instant::now());
-    let left = !descriptors.is_empty();
-    drop(descriptors);
-    drop(gone);
-    left
-}
-
-struct Body {
-    answer: Answer,
-    sums: Vec<u32>,
-    bytes: Vec<u8>,
-    descriptor: Option<OwnedFd>,
-}
-
-impl Body {
-    /// There are sums of bytes that did not come.
-    fn is_not_sent(&self) -> bool {
-        is_not_sent(&self.answer)
-    }
-
-    /// The answer, if its mover has the target. If not, it is as if nobody had answered: a host may be back with another disk, and whoever waits does so
-    /// until it has the right one, or until others stand in for it. That is not signed, as nobody there has the key; whoever forges it can as well cut
-    /// the connection.
-    fn said_by_the_target(self) -> Result<Self> {
-        match self.answer.code == Refusal::Elsewhere(String::new()).code() {
-            true => Err(Error::other(String::from_utf8_lossy(&self.bytes))),
-            false => Ok(self),
-        }
-    }
-}
-
-fn receive(
-    incoming: &mut dyn Incoming,
-    session: &Session,
-    granted: &Granted,
-    sequence: u64,
-    memory: Vec<u8>,
-) -> Result<Body> {
-    let mut header = [0; ANSWER_LEN];
-    incoming.receive(&mut header)?;
-    body(incoming, &header, session, granted, sequence, memory)
-}
-
-/// Reads what follows a header and checks the signature.
-fn body(
-    incoming: &mut dyn Incoming,
-    header: &[u8; ANSWER_LEN],
-    session: &Session,
-    granted: &Granted,
-    sequence: u64,
-    mut memory: Vec<u8>,
-) -> Result<Body> {
-    let answer = Answer::decode(header).map_err(Error::other)?;
-    if answer.sequence != sequence {
-        return Err(Error::other("it answers out of order"));
-    }
-    let mut sums = vec![0; answer.sums as usize * 4];
-    incoming.receive(&mut sums)?;
-    // What does not come is read into it.
-    if !is_not_sent(&answer) {
-        memory.resize(answer.length as usize, 0);
-        incoming.receive(&mut memory)?;
-    }
-    let unsigned = header[32..] == [0; ANSWER_LEN - 32];
-    // Without a capability the mover cannot sign that it refuses. Whoever forges that can as well cut the connection.
-    if !(unsigned && matches!(answer.code, 1..=5 | 12 | 13)) {
-        Answer::verify(header, session, &granted.key, &sums, &memory)
-            .map_err(|_: Refusal| Error::other("it does not sign as the target of the capability would"))?;
-    }
-    let descriptor = incoming.descriptor();
-    Ok(Body { answer, sums: frame::decode_sums(&sums), bytes: memory, descriptor })
-}
-
-fn is_not_sent(answer: &Answer) -> bool {
-    answer.code == 0 && answer.length == 0 && answer.sums > 0
-}
-
 /// The connection is gone.
 fn disconnect(shared: &Shared) {
     shared.is_near.store(false, Ordering::Release);
-    let gone = std::mem::take(&mut *shared.descriptors.lock());
-    drop(gone);
     let live = shared.state.lock().live.take();
     if let Some(live) = live {
         (live.hang_up)();
     }
+    // Whoever reads comes to its end.
+    *shared.receiving.lock() = None;
+    let gone = std::mem::take(&mut *shared.descriptors.lock());
+    drop(gone);
     *shared.sending.lock() = None;
-    shared.state.lock().sent = 0;
+    let mut state = shared.state.lock();
+    (state.sent, state.broken) = (0, None);
 }
 
 /// Gives everybody up who has waited for longer than the patience of this channel.
@@ -419,7 +233,8 @@ fn give_up_late(shared: &Shared, broken: &Error) {
     shared.changed.notify_all();
 }
 
-fn overdue(shared: &Shared) -> bool {
+/// Whether somebody has waited for longer than that.
+pub(super) fn overdue(shared: &Shared) -> bool {
     let state = shared.state.lock();
     let patience =
         if state.away.is_some() { shared.terms.patience.min(AWAY_PATIENCE) } else { shared.terms.patience };

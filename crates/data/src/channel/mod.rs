@@ -8,16 +8,18 @@
 //! A mover on the same host is connected to over a socket of the host if there is one ([`Channel::open_near`]). It gives descriptors of objects then, by which
 //! large pieces are read that do not have to go through the socket. That is seen nowhere but in the time it takes.
 
+mod answers;
 mod descriptors;
 mod greeted;
 mod item;
 mod keeper;
+mod reading;
 mod send;
 
 pub use item::{Granted, Reply, Slot, Ticket};
 
 use crate::frame::{self, HELD, LISTED, Op, Request};
-use crate::{Capability, CapabilityKey, DataError, HangUp, Link, Outgoing, Result, sum};
+use crate::{Capability, CapabilityKey, DataError, HangUp, Incoming, Link, Outgoing, Result, sum};
 use descriptors::{Descriptors, Kept, Way};
 use greeted::Greeted;
 use item::{Held, Item, Outcome};
@@ -66,6 +68,10 @@ struct Shared {
     descriptors: Mutex<Descriptors>,
     /// Something was queued, answered, or the channel was closed.
     changed: Condvar,
+    /// The half of the connection that receives, if there is one; held by who reads answers, who never waits for it but to end it.
+    receiving: Mutex<Option<Box<dyn Incoming>>>,
+    /// The keeper is called, or the connection is of no use any more.
+    alert: Condvar,
     /// Held while something is sent; never asked for by who holds `state`.
     sending: Mutex<Option<Box<dyn Outgoing>>>,
 }
@@ -88,6 +94,14 @@ struct State {
     sequence: u64,
     slots: BTreeMap<u16, Presented>,
     closed: bool,
+    /// How many answers there were.
+    answered: u64,
+    /// The keeper is to read.
+    called: bool,
+    /// It does not look for long.
+    dozes: bool,
+    /// Why the connection is of no use any more.
+    broken: Option<std::io::Error>,
 }
 
 /// A capability of a slot.
@@ -125,6 +139,8 @@ impl Channel {
             is_near: AtomicBool::new(false),
             descriptors: Mutex::default(),
             changed: Condvar::new(),
+            receiving: Mutex::new(None),
+            alert: Condvar::new(),
             sending: Mutex::new(None),
         });
         let kept = shared.clone();
@@ -189,9 +205,12 @@ impl Channel {
     }
 
     /// Changes whenever the mover's machine has started anew: what was written before and not made durable may then be lost. `None`
-    /// while there is no connection.
+    /// while there is no connection, as far as this host knows.
     pub fn boot(&self) -> Option<u64> {
-        self.shared.state.lock().live.as_ref().map(|live| live.boot)
+        // What has ended meanwhile says nothing of the start that serves what is asked next.
+        self.shared.look_for_end();
+        let state = self.shared.state.lock();
+        state.live.as_ref().filter(|_| state.broken.is_none()).map(|live| live.boot)
     }
 
     /// How many connections there have been.
@@ -260,11 +279,17 @@ impl Shared {
         ask.flags |= if held.is_some() { HELD } else { 0 };
         let mut state = self.state.lock();
         while !state.closed && !state.queue.is_empty() && state.bytes + weight > self.terms.window_bytes {
+            // Nobody may wait for what is on its way.
+            self.call_keeper(&mut state);
             self.changed.wait(&mut state);
         }
         state.show(slot);
         let outcome = state.enqueue(slot, ask, (sums, buffer), weight, held).ok_or_else(|| self.closed())?;
         let refused = wanted && !state.want(slot, ask.object);
+        if reading::is_much(ask.op, ask.length) {
+            self.call_keeper(&mut state);
+        }
+        self.wake_keeper(&state);
         drop(state);
         if refused {
             self.descriptors.lock().came(slot.0.number, ask.object, None);
@@ -312,10 +337,24 @@ impl Shared {
         let mut state = self.state.lock();
         state.show(slot);
         let closed = state.closed;
+        self.wake_keeper(&state);
         drop(state);
         self.changed.notify_all();
         self.drain();
         if closed { Err(self.closed()) } else { Ok(()) }
+    }
+
+    /// The keeper is to read what comes.
+    fn call_keeper(&self, state: &mut State) {
+        state.called = true;
+        self.alert.notify_one();
+    }
+
+    /// Something is asked: it is to look again soon.
+    fn wake_keeper(&self, state: &State) {
+        if state.dozes {
+            self.alert.notify_one();
+        }
     }
 
     fn closed(&self) -> DataError {
@@ -332,6 +371,7 @@ impl Shared {
         drop(state);
         dropped.iter().for_each(|item| item.outcome.set(Err(self.closed())));
         self.changed.notify_all();
+        self.alert.notify_one();
     }
 }
 

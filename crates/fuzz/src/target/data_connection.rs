@@ -92,6 +92,10 @@ impl Incoming for Caller {
         None
     }
 
+    fn has_ended(&mut self) -> bool {
+        self.raw.is_empty() && self.made.is_none()
+    }
+
     fn set_patience(&mut self, _: Option<Duration>) -> Result<()> {
         Ok(())
     }

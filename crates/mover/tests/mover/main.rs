@@ -7,6 +7,7 @@ mod common;
 mod content;
 mod held;
 mod limited;
+mod reading;
 mod refusals;
 mod site;
 mod turns;

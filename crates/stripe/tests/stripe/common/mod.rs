@@ -363,6 +363,10 @@ impl Incoming for Started {
         self.incoming.descriptor()
     }
 
+    fn has_ended(&mut self) -> bool {
+        self.incoming.has_ended()
+    }
+
     fn set_patience(&mut self, patience: Option<Duration>) -> std::io::Result<()> {
         self.incoming.set_patience(patience)
     }
