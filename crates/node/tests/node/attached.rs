@@ -111,6 +111,11 @@ fn change(bed: &Bed, libraries: &[AttachedLibrary]) -> (bool, bool) {
     (only(&told.taken), only(&told.later))
 }
 
+/// The same where drives that could not be opened are tried now and then: while one just is, nothing of its library changes.
+fn changed_in_the_end(bed: &Bed, libraries: &[AttachedLibrary]) {
+    bed.until("no drive is just tried", |bed| change(bed, libraries) == (true, false));
+}
+
 fn set(bed: &Bed, drive: u16, up: bool) -> Result<(), wire::Failure> {
     bed.try_call(Call::SetDrive { drive: DriveNo(drive), up }).map(drop)
 }
@@ -265,7 +270,7 @@ fn drives_that_could_never_be_opened_are_looked_for_anew() {
     bed.until("they are tried", |b| b.drives().len() == 6 && warned(b, "its serial number is CD00"));
     assert_eq!(usable(&bed), 4);
     libraries[2] = by_serial(reversed(third.section(2)));
-    assert_eq!(change(&bed, &libraries), (true, false));
+    changed_in_the_end(&bed, &libraries);
     (4..6).for_each(|n| set(&bed, n, true).unwrap());
     assert_eq!([4, 5].map(|n| bed.drives()[n].serial.clone()), ["CD01", "CD00"]);
     // ... or the serial numbers, and they have the elements of each other.
@@ -273,7 +278,7 @@ fn drives_that_could_never_be_opened_are_looked_for_anew() {
     assert_eq!(change(&bed, &libraries), (true, false));
     bed.until("they are tried", |b| b.drives().len() == 8 && warned(b, "its serial number is DD00"));
     libraries[3] = by_serial(fourth.section(2));
-    assert_eq!(change(&bed, &libraries), (true, false));
+    changed_in_the_end(&bed, &libraries);
     bed.until("they are in use", |b| usable(b) == 8);
     assert_eq!([6, 7].map(|n| bed.drives()[n].serial.clone()), ["DD00", "DD01"]);
     let change = PoolChange { library: Some("D".into()), ..PoolChange::default() };
