@@ -62,11 +62,11 @@ pub fn index_what_a_crash_left(node: &Node) {
     }
 }
 
-/// Whether a volume that is in order, and at rest, has data that no index lists.
+/// Whether a volume that is in order, and at rest, has data that no index lists, and may be written.
 pub fn wants_index(node: &Node, v: &Volume) -> bool {
     let in_order = matches!(v.state, VolumeState::Filling | VolumeState::Full | VolumeState::Scratch);
     let behind = v.indexed_to < v.append_block && !v.uuid.is_empty();
-    in_order && behind && super::label::begun(node, v).is_none()
+    in_order && behind && !v.may_hold_more() && super::label::begun(node, v).is_none()
 }
 
 /// Ends: indexes and slots first when graceful. True when nothing is left to do.
@@ -126,6 +126,29 @@ mod tests {
     use super::*;
     use sched::Busy;
     use std::collections::BTreeMap;
+
+    /// When it leaves its drive, say.
+    #[test]
+    fn a_volume_that_may_hold_more_than_the_catalogue_lists_gets_no_index_on_any_occasion() {
+        let rig = Rig::new();
+        let node = &rig.worker.node;
+        let (barcode, no) = (Barcode::from("MORE01L9"), rig.worker.no);
+        let behind =
+            Volume { uuid: "u".into(), append_block: 9, ..Volume::new(barcode.clone(), crate::now()) };
+        for state in [VolumeState::Filling, VolumeState::Full, VolumeState::Scratch] {
+            for holds_more in [true, false] {
+                let v = Volume { state, holds_more, ..behind.clone() };
+                node.catalog.put_volume(&v).unwrap();
+                assert_eq!(wants_index(node, &v), !holds_more, "{state}");
+                finished(node, Ended::new(no, barcode.clone(), None, Ok(Done::Worked { position: 0 })));
+                let mut state = node.archive.state.lock();
+                let drive = state.drives.get_mut(&no).unwrap();
+                let DriveState::Loaded(loaded) = &drive.state else { panic!("it is there") };
+                assert_eq!(loaded.dirty, !holds_more, "{}", v.state);
+                drive.state = DriveState::Empty;
+            }
+        }
+    }
 
     #[test]
     fn each_cartridge_left_in_a_drive_gets_a_slot_of_its_own_and_keeps_the_robot_until_it_is_there() {
