@@ -89,6 +89,7 @@ fn volume() -> Volume {
         format: VolumeFormat::AnsiTar,
         worm: true,
         imported: true,
+        holds_more: true,
     }
 }
 
@@ -139,7 +140,7 @@ fn golden_bytes() {
             next_dir: 2,
             before: Some(Before { state: VolumeState::Suspect, reason: "r".into(), by: Some(7) }),
         },
-        "04085443303030314c39010170030172020101750104028080200102030405060708090a0b0c0d0001060301e807010804ac02010166026b31010101ac0202010601720107",
+        "05085443303030314c39010170030172020101750104028080200102030405060708090a0b0c0d0001060301e807010804ac02010166026b3101010101ac0202010601720107",
     );
     golden(&TapeEntry::Dir { id: TapeDir(300), created: time(1), mirrors: Ino(9) }, "0200ac02020109");
     golden(
@@ -236,6 +237,7 @@ fn unhex(text: &str) -> Vec<u8> {
 /// What earlier releases wrote is still read.
 #[test]
 fn old_versions_are_read() {
+    let fourth = Volume { holds_more: false, ..volume() };
     let second = Volume {
         verified_to: 0,
         family: None,
@@ -243,7 +245,7 @@ fn old_versions_are_read() {
         format: VolumeFormat::Ltfs,
         worm: false,
         imported: false,
-        ..volume()
+        ..fourth.clone()
     };
     let first = Volume { by: None, last_verified: None, ..second.clone() };
     let written = [
@@ -257,7 +259,7 @@ fn old_versions_are_read() {
         ),
         (
             "03085443303030314c39010170030172020101750104028080200102030405060708090a0b0c0d0001060301e807010804ac02010166026b31010101ac0202",
-            volume(),
+            fourth.clone(),
         ),
     ];
     for (bytes, volume) in written {
@@ -265,6 +267,67 @@ fn old_versions_are_read() {
         assert_eq!(record::decode(&bytes), Ok(VolumeRec { volume, tree: 300, next_dir: 2, before: None }));
         assert!(record::decode::<VolumeRec>(&bytes[..bytes.len() - 1]).is_err());
         assert!(record::decode::<VolumeRec>(&[&bytes[..], &[0]].concat()).is_err());
+    }
+    let bytes = unhex(
+        "04085443303030314c39010170030172020101750104028080200102030405060708090a0b0c0d0001060301e807010804ac02010166026b31010101ac0202010601720107",
+    );
+    let before = Some(Before { state: VolumeState::Suspect, reason: "r".into(), by: Some(7) });
+    let read = VolumeRec { volume: fourth, tree: 300, next_dir: 2, before };
+    assert_eq!(record::decode(&bytes), Ok(read));
+    assert!(record::decode::<VolumeRec>(&bytes[..bytes.len() - 1]).is_err());
+}
+
+/// Records of earlier releases do not say that a tape may hold more than the catalogue lists. What the node itself did not write any
+/// more may be such a one.
+#[test]
+fn of_old_records_what_the_node_made_read_only_may_hold_more() {
+    use VolumeState as S;
+    let was = |state, by| Some(Before { state, reason: "r".into(), by });
+    let node = || was(S::ReadOnly, None);
+    let cases = [
+        (S::ReadOnly, None, None, true),
+        (S::ReadOnly, Some(3), None, false),
+        (S::ReadOnly, Some(3), node(), true),
+        (S::ReadOnly, Some(3), was(S::Full, None), false),
+        (S::Suspect, None, None, false),
+        (S::Suspect, None, node(), true),
+        (S::Repacking, None, node(), true),
+        (S::Repacking, None, was(S::ReadOnly, Some(3)), false),
+        (S::Repacking, None, was(S::Full, None), false),
+        (S::Repacking, None, None, true),
+        (S::Exported, Some(3), node(), true),
+        (S::Full, None, None, false),
+        (S::Filling, None, None, false),
+    ];
+    for (state, by, before, holds_more) in cases {
+        let volume = Volume { state, by, holds_more: false, ..volume() };
+        let now = VolumeRec { volume, tree: 300, next_dir: 2, before };
+        let bytes = record::encode(&now);
+        assert_eq!(record::decode::<VolumeRec>(&bytes).as_ref(), Ok(&now), "this one says so");
+        // As version 4 wrote it: without the byte that says so.
+        let more = Volume { holds_more: true, ..now.volume.clone() };
+        let more = record::encode(&VolumeRec { volume: more, ..now.clone() });
+        let at = (0..bytes.len()).find(|at| bytes[*at] != more[*at]).expect("it is told");
+        let mut old = bytes;
+        old[0] = 4;
+        assert_eq!(old.remove(at), 0);
+        let read = record::decode::<VolumeRec>(&old).expect("version 4");
+        assert_eq!(read.volume.holds_more, holds_more, "{:?}", (state, by, &now.before));
+        assert_eq!((&read.before, read.tree, read.next_dir), (&now.before, 300, 2));
+        if now.before.is_none() {
+            // Version 3 did not keep what it was before.
+            (old[0], _) = (3, old.pop());
+            let read = record::decode::<VolumeRec>(&old).expect("version 3");
+            assert_eq!(read.volume.holds_more, holds_more, "{state} by {by:?}");
+        }
+    }
+    // Version 1 did not say who set a state either.
+    let mut first =
+        unhex("01085443303030314c39010170030172020101750104028080200102030405060708090a0b0c0d00010603ac0202");
+    for (state, holds_more) in [(3, false), (4, false), (5, true), (6, false), (12, true)] {
+        first[13] = state;
+        let read = record::decode::<VolumeRec>(&first).expect("version 1");
+        assert_eq!(read.volume.holds_more, holds_more, "{}", read.volume.state);
     }
 }
 

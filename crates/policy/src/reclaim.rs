@@ -57,14 +57,14 @@ pub fn dead_percent(v: &Volume, most_files: u64) -> u8 {
 }
 
 /// The volumes to empty now, at most `room`: those of an old generation and the most dead first. One that still takes data is
-/// left alone unless its generation is old; so is one on which nothing was written. One that was imported, or that the node itself
-/// made read-only, is left to operators: it may hold what the catalogue does not know.
+/// left alone unless its generation is old; so is one on which nothing was written. One that may hold more than the catalogue lists, or
+/// that the node itself made read-only, is left to operators.
 pub fn reclaim<'v>(
     rules: &ReclaimRules,
     volumes: impl Iterator<Item = &'v Volume>,
     room: usize,
 ) -> Vec<Reclaim> {
-    let decided = |v: &&Volume| !v.imported && (v.state != VolumeState::ReadOnly || v.by.is_some());
+    let decided = |v: &&Volume| !v.may_hold_more() && (v.state != VolumeState::ReadOnly || v.by.is_some());
     let chosen = volumes.filter(|v| v.files > 0).filter(decided).filter_map(|v| {
         let old = rules.generation > 0 && generation(&v.barcode).is_some_and(|g| g <= rules.generation);
         let dead = dead_percent(v, rules.most_files);
@@ -115,13 +115,20 @@ mod tests {
         let chosen: Vec<_> =
             reclaim(&rules, worm.iter(), 9).into_iter().map(|r| r.volume.to_string()).collect();
         assert_eq!(chosen, ["AA0008LW"], "nothing comes back of what is written once");
-        // What the node does not write any more may be more than the catalogue knows; what an operator decided is not.
+        // What the node does not write any more is left to operators, and so is what may hold more than the catalogue lists.
         let mut found = volume("AA0007L5", VolumeState::ReadOnly, 100, 1);
         assert_eq!(reclaim(&rules, [&found].into_iter(), 9), []);
         found.by = Some(0);
         assert_eq!(reclaim(&rules, [&found].into_iter(), 9).len(), 1);
-        found.imported = true;
-        assert_eq!(reclaim(&rules, [&found].into_iter(), 9), []);
+        for state in [VolumeState::ReadOnly, VolumeState::Full, VolumeState::Suspect] {
+            found.state = state;
+            assert_eq!(reclaim(&rules, [&found].into_iter(), 9).len(), 1);
+            (found.imported, found.holds_more) = (true, false);
+            assert_eq!(reclaim(&rules, [&found].into_iter(), 9), []);
+            (found.imported, found.holds_more) = (false, true);
+            assert_eq!(reclaim(&rules, [&found].into_iter(), 9), []);
+            found.holds_more = false;
+        }
         let suspect = volume("AA0008L9", VolumeState::Suspect, 100, 1);
         assert_eq!(reclaim(&rules, [&suspect].into_iter(), 9), []);
         let why = reclaim(&ReclaimRules { dead_percent: 80, ..ReclaimRules::default() }, volumes.iter(), 9);

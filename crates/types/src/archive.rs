@@ -299,6 +299,10 @@ pub struct Volume {
     /// knows, and is only read.
     #[serde(default)]
     pub imported: bool,
+    /// The tape holds, or may hold, more than the catalogue lists: nothing is written to it, no index either, until it is labelled
+    /// anew or an operator has it written again.
+    #[serde(default)]
+    pub holds_more: bool,
 }
 
 /// What a volume was before it was closed for its way out of the library, or to be emptied, and is again when it comes back, or is not
@@ -322,6 +326,11 @@ impl Before {
 }
 
 impl Volume {
+    /// Whether its tape may hold what the catalogue does not list: what is written to it, or an index, might go over that.
+    pub fn may_hold_more(&self) -> bool {
+        self.imported || self.holds_more || self.state == VolumeState::Unverified
+    }
+
     /// The node finds the volume in another state.
     pub fn becomes(&mut self, state: VolumeState, why: impl Into<String>, now: Time) {
         (self.state, self.reason, self.since, self.by) = (state, why.into(), now, None);
@@ -361,6 +370,7 @@ impl Volume {
             key: String::new(),
             format: VolumeFormat::Ltfs,
             imported: false,
+            holds_more: false,
         }
     }
 }

@@ -24,6 +24,8 @@ pub fn set(tx: &mut Tx<'_>, volumes: &[Barcode], order: &StateOrder) -> Result<(
         let mut volume = rec.volume.clone();
         volume.becomes(order.state, order.reason.clone(), order.now);
         volume.by = Some(order.by);
+        // That he has it written again is his decision; nothing else makes it forget that its tape may hold more.
+        volume.holds_more &= order.state != VolumeState::Filling;
         volume::store(tx, &VolumeRec { volume, before, ..rec })?;
     }
     Ok(())
@@ -68,6 +70,9 @@ fn may(v: &Volume, to: VolumeState) -> Result<(), String> {
         }
         S::Filling | S::Full if v.imported => {
             Err("it was imported from another namespace or program and is only read: `read-only`".into())
+        }
+        S::Filling if v.holds_more && v.append_block == 0 => {
+            Err("its files are still being entered; `thermo catalog rebuild` goes on with that".into())
         }
         S::Filling if v.pool.is_none() => {
             Err("it belongs to no pool; give it to one with `thermo volume label --pool`".into())

@@ -16,10 +16,42 @@ pub struct VolumeRec {
     pub before: Option<Before>,
 }
 
+/// Whether the tape of a volume may hold more than the catalogue lists, as far as records tell that do not say so: the node itself had
+/// made it read-only, or it is being emptied, and what it was before is not known.
+fn may_hold_more(volume: &Volume, before: Option<&Before>) -> bool {
+    let by_node = |state, by: Option<u32>| state == VolumeState::ReadOnly && by.is_none();
+    match before {
+        Some(before) if by_node(before.state, before.by) => true,
+        None if volume.state == VolumeState::Repacking => true,
+        _ => by_node(volume.state, volume.by),
+    }
+}
+
+/// `VolumeRec` before it said whether the tape may hold more than the catalogue lists.
+#[derive(Deserialize)]
+struct VolumeRecV4 {
+    volume: VolumeV3,
+    tree: u64,
+    next_dir: u64,
+    before: Option<Before>,
+}
+
+impl From<VolumeRecV4> for VolumeRec {
+    fn from(old: VolumeRecV4) -> Self {
+        let VolumeRecV4 { volume, tree, next_dir, before } = old;
+        let VolumeV3 { first, by, last_verified, verified_to, family, key, format, worm, imported } = volume;
+        let first = Volume::from(first);
+        let mut volume =
+            Volume { by, last_verified, verified_to, family, key, format, worm, imported, ..first };
+        volume.holds_more = may_hold_more(&volume, before.as_ref());
+        Self { volume, tree, next_dir, before }
+    }
+}
+
 /// `VolumeRec` before it said what the volume was before its export.
 #[derive(Deserialize)]
 struct VolumeRecV3 {
-    volume: Volume,
+    volume: VolumeV3,
     tree: u64,
     next_dir: u64,
 }
@@ -27,13 +59,27 @@ struct VolumeRecV3 {
 impl From<VolumeRecV3> for VolumeRec {
     fn from(old: VolumeRecV3) -> Self {
         let VolumeRecV3 { volume, tree, next_dir } = old;
-        Self { volume, tree, next_dir, before: None }
+        VolumeRecV4 { volume, tree, next_dir, before: None }.into()
     }
+}
+
+/// `Volume` without whether the tape may hold more than the catalogue lists.
+#[derive(Deserialize)]
+struct VolumeV3 {
+    first: VolumeV1,
+    by: Option<u32>,
+    last_verified: Option<Time>,
+    verified_to: u64,
+    family: Option<String>,
+    key: String,
+    format: VolumeFormat,
+    worm: bool,
+    imported: bool,
 }
 
 impl Record for VolumeRec {
     const NAME: &'static str = "VolumeRec";
-    const VERSION: u8 = 4;
+    const VERSION: u8 = 5;
 
     fn upgrade(version: u8, bytes: &[u8]) -> std::result::Result<Self, RecordError> {
         let damaged = |why| RecordError::Damaged { name: Self::NAME, length: bytes.len() + 1, why };
@@ -41,6 +87,7 @@ impl Record for VolumeRec {
             1 => record::body::<VolumeRecV1>(bytes).map(Self::from).map_err(damaged),
             2 => record::body::<VolumeRecV2>(bytes).map(Self::from).map_err(damaged),
             3 => record::body::<VolumeRecV3>(bytes).map(Self::from).map_err(damaged),
+            4 => record::body::<VolumeRecV4>(bytes).map(Self::from).map_err(damaged),
             found => Err(RecordError::Unknown { name: Self::NAME, found }),
         }
     }
@@ -59,8 +106,9 @@ struct VolumeRecV2 {
 impl From<VolumeRecV2> for VolumeRec {
     fn from(old: VolumeRecV2) -> Self {
         let VolumeRecV2 { volume, by, last_verified, tree, next_dir } = old;
-        let first = Self::from(VolumeRecV1 { volume, tree, next_dir });
-        Self { volume: Volume { by, last_verified, ..first.volume }, ..first }
+        let mut volume = Volume { by, last_verified, ..volume.into() };
+        volume.holds_more = may_hold_more(&volume, None);
+        Self { volume, tree, next_dir, before: None }
     }
 }
 
@@ -101,8 +149,14 @@ struct VolumeV1 {
 
 impl From<VolumeRecV1> for VolumeRec {
     fn from(old: VolumeRecV1) -> Self {
-        let v = old.volume;
-        let volume = Volume {
+        let VolumeRecV1 { volume, tree, next_dir } = old;
+        VolumeRecV2 { volume, by: None, last_verified: None, tree, next_dir }.into()
+    }
+}
+
+impl From<VolumeV1> for Volume {
+    fn from(v: VolumeV1) -> Self {
+        Self {
             worm: v.barcode.is_worm(),
             barcode: v.barcode,
             pool: v.pool,
@@ -134,7 +188,7 @@ impl From<VolumeRecV1> for VolumeRec {
             key: String::new(),
             format: VolumeFormat::Ltfs,
             imported: false,
-        };
-        Self { volume, tree: old.tree, next_dir: old.next_dir, before: None }
+            holds_more: false,
+        }
     }
 }

@@ -163,3 +163,35 @@ fn a_label_that_was_intended_before_a_backup_is_that_of_no_cartridge() {
     assert_eq!(intended(&fresh), None);
     f.check();
 }
+
+#[test]
+fn that_a_tape_may_hold_more_is_forgotten_with_its_label_and_when_an_operator_has_it_written_again() {
+    let f = memory();
+    let name = Barcode::from("VA0001L9");
+    let holds_more = || f.catalog.volume(&name).unwrap().unwrap().holds_more;
+    let found = || {
+        let found = &mut |v: &mut Volume| {
+            v.becomes(S::ReadOnly, "2 records are listed nowhere", t(40));
+            v.holds_more = true;
+        };
+        f.catalog.update_volume(&name, found).unwrap();
+    };
+    found();
+    for state in [S::Suspect, S::Full, S::ReadOnly, S::Broken, S::Exported] {
+        set(&f, &["VA0001L9"], state).expect("may be");
+        assert!(holds_more(), "{state}");
+    }
+    f.catalog.update_volume(&name, &mut |v| v.becomes(S::Suspect, "a spot", t(60))).unwrap();
+    assert!(holds_more(), "the node has found something else");
+    set(&f, &["VA0001L9"], S::Filling).expect("it is his decision");
+    assert!(!holds_more());
+    // Not while its files are being entered.
+    found();
+    f.catalog.update_volume(&name, &mut |v| v.append_block = 0).unwrap();
+    let refused = set(&f, &["VA0001L9"], S::Filling).expect_err("nobody knows its end").to_string();
+    assert!(refused.contains("catalog rebuild") && holds_more(), "{refused}");
+    let fresh = Volume { uuid: "fresh".into(), ..volume("VA0001L9", "pool-a") };
+    f.catalog.label_volume(&name, &fresh).unwrap();
+    assert!(!holds_more());
+    f.check();
+}

@@ -26,7 +26,8 @@ impl Node {
         for barcode in volumes {
             let volume = self.volume_view(barcode)?.volume;
             let written = matches!(volume.state, VolumeState::Filling | VolumeState::Full);
-            if written && state == VolumeState::ReadOnly && volume.indexed_to < volume.append_block {
+            let lacks_index = volume.indexed_to < volume.append_block && !volume.may_hold_more();
+            if written && state == VolumeState::ReadOnly && lacks_index {
                 behind.push(barcode.clone());
             }
         }

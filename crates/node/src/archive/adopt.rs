@@ -344,6 +344,8 @@ impl<'r> Reader<'r> {
         catalog.begin_adoption(&Volume {
             state: VolumeState::ReadOnly,
             reason: "its files are being entered into the catalogue".into(),
+            // Until all are.
+            holds_more: true,
             pool: origin.pool,
             family: origin.family,
             uuid: self.label.uuid.clone(),
@@ -446,6 +448,8 @@ fn settle(
 ) -> Result<(), TapeError> {
     let end = layout::survey(mounted, found)?;
     let unlisted = end.end_of_data.saturating_sub(end.append_block);
+    // Where its end is not known its newest index is, and that lists all.
+    let holds_more = left_out > 0 || (end.append_block > 0 && unlisted > 0);
     let (state, reason) = match end.append_block {
         _ if mounted.write_protected() => (VolumeState::ReadOnly, "it is write protected".to_owned()),
         // The next index would not list them any more.
@@ -467,6 +471,7 @@ fn settle(
     let recorded = worker.node.catalog.update_volume(barcode, &mut |v| {
         let unused = state == VolumeState::Filling && v.pool.is_none() && v.files == 0;
         v.becomes(if unused { VolumeState::Scratch } else { state }, reason.clone(), now);
+        v.holds_more = holds_more;
         v.generation = found.generation;
         v.index_block = end.index_block;
         v.append_block = if end.append_block > 0 { end.append_block } else { end.end_of_data };
@@ -499,6 +504,10 @@ pub fn verify(
                 VolumeState::Suspect,
                 format!("its medium has failed {} times; `thermo volume verify` it", v.errors),
             ),
+            // Found out when its files were entered.
+            (Ordering::Equal, None) if v.holds_more => {
+                (VolumeState::ReadOnly, "its tape may hold more than the catalogue lists".into())
+            }
             (Ordering::Equal, None) if v.pool.is_some() => (VolumeState::Filling, String::new()),
             (Ordering::Equal, None) => (VolumeState::Scratch, String::new()),
             (Ordering::Greater, _) => (
@@ -512,6 +521,7 @@ pub fn verify(
                 (VolumeState::Suspect, "the medium ends before the data recorded on it".into())
             }
         };
+        v.holds_more |= known == Ordering::Greater;
         v.becomes(state, reason, now);
         v.by = before.and_then(|before| before.by);
         v.vcr = end.vcr;

@@ -310,7 +310,7 @@ pub fn finished(node: &Arc<Node>, ended: Ended) {
     // It came into the drive, but could not be mounted.
     let mounting = moved.is_some() && result.is_err();
     let known = node.catalog.volume(&volume).ok().flatten();
-    let behind = known.as_ref().filter(|v| v.indexed_to < v.append_block);
+    let behind = known.as_ref().filter(|v| v.indexed_to < v.append_block && !v.may_hold_more());
     let dirty = behind.is_some_and(|v| label::begun(node, v).is_none());
     let mut robot_failed = false;
     let work = {

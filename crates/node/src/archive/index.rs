@@ -8,13 +8,14 @@ use catalog::{Catalog, TapeNode};
 use format::ltfs::index::{DirMeta, EntryTimes};
 use format::ltfs::origin::{DirFacts, Origin, Rules};
 use std::ops::ControlFlow;
-use tape::{Mounted, Onto, TapeError};
+use tape::{Indexed, Mounted, Onto, TapeError};
 use types::*;
 
 /// Directories of the tape's tree get LTFS uids above this, files below.
 const DIRECTORY_UIDS: u64 = 1 << 48;
 
-/// Writes a full index of the volume from the catalogue; returns the tape's position.
+/// Writes a full index of the volume from the catalogue; returns the tape's position. None is written to a volume that may hold more than
+/// the catalogue lists: it would go over that, or no more tell of it.
 pub fn write_index(
     worker: &Worker,
     mounted: &mut Mounted<'_>,
@@ -23,6 +24,10 @@ pub fn write_index(
 ) -> Result<u64, TapeError> {
     let catalog = &worker.node.catalog;
     let volume = volume(worker, barcode)?;
+    if volume.may_hold_more() {
+        tracing::warn!("volume {barcode} gets no index: its tape may hold more than the catalogue lists");
+        return Ok(mounted.reads_from());
+    }
     let now = crate::now();
     let root_time = volume.labelled.unwrap_or(now);
     let creator = concat!("Thermocline ", env!("CARGO_PKG_VERSION"));
@@ -70,20 +75,23 @@ pub fn write_index(
             None => Ok(writer.leave_dir()?),
         }
     })?;
-    let recorded = catalog.update_volume(barcode, &mut |v| {
-        v.generation = indexed.generation;
-        v.index_block = indexed.index_block;
-        v.append_block = indexed.append_block;
-        if indexed.on_both {
-            v.indexed_to = indexed.append_block;
-        }
-        v.vcr = indexed.vcr;
-        if indexed.data_partition_full {
-            fill(v, "its end was reached by an index", now);
-        }
-    });
+    let recorded = catalog.update_volume(barcode, &mut |v| has(v, &indexed, now));
     recorded.map_err(|e| ours(barcode, "recording an index", e))?;
     Ok(indexed.append_block)
+}
+
+/// The volume has a new index.
+fn has(v: &mut Volume, indexed: &Indexed, now: Time) {
+    v.generation = indexed.generation;
+    v.index_block = indexed.index_block;
+    v.append_block = indexed.append_block;
+    if indexed.on_both {
+        v.indexed_to = indexed.append_block;
+    }
+    v.vcr = indexed.vcr;
+    if indexed.data_partition_full {
+        fill(v, "its end was reached by an index", now);
+    }
 }
 
 /// What a volume says of the namespace that it belongs to.

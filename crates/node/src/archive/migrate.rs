@@ -76,7 +76,7 @@ pub fn migrate(
     pool: &PoolName,
 ) -> Result<u64, TapeError> {
     let mut volume = self::volume(worker, barcode)?;
-    if volume.state != VolumeState::Filling {
+    if volume.state != VolumeState::Filling || volume.may_hold_more() {
         return Ok(mounted.reads_from()); // somebody took it out of use after the order was given
     }
     // While the catalogue takes no changes tape would be written in vain.

@@ -8,7 +8,7 @@ use tape::{LabelState, Mounted, Overwrite, TapeError};
 use types::*;
 
 /// Gives the mounted volume a fresh label, or finds out why that must not be; returns the tape's position. WORM media and
-/// volumes of others, and those whose medium has failed, are retired instead.
+/// volumes of others, those whose medium has failed and those that may hold more than the catalogue lists are retired instead.
 pub fn reclaim(
     worker: &Worker,
     mounted: &mut Mounted<'_>,
@@ -61,6 +61,9 @@ fn try_reclaim(
             Some("it was imported and is left as it is; `thermo volume label --force` overwrites it")
         }
         // A fresh label would make it forget that, and have others' files written to it.
+        (false, false) if volume.may_hold_more() => Some(
+            "its tape may hold more than the catalogue lists; `thermo volume label --force` overwrites it",
+        ),
         (false, false) if volume.errors > 0 => {
             Some("its medium has failed; `thermo volume label --force` has it used all the same")
         }
@@ -95,4 +98,30 @@ fn try_reclaim(
         return Ok(Err(why));
     };
     write_label(worker, mounted, barcode, None, (Overwrite::Volume(&uuid), None)).map(Ok)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{labelled, with_one};
+    use super::*;
+
+    #[test]
+    fn a_volume_that_may_hold_more_than_the_catalogue_lists_is_not_made_scratch() {
+        with_one(|worker, mounted, barcode| {
+            labelled(worker, mounted, barcode);
+            let catalog = &worker.node.catalog;
+            let before = catalog.volume(barcode).unwrap().unwrap().uuid;
+            let mut emptied = |holds_more| {
+                let now = &mut |v: &mut Volume| {
+                    (v.state, v.holds_more) = (VolumeState::Repacking, holds_more);
+                };
+                catalog.update_volume(barcode, now).unwrap();
+                try_reclaim(worker, mounted, barcode).unwrap().unwrap();
+                let v = catalog.volume(barcode).unwrap().unwrap();
+                (v.state, v.uuid == before)
+            };
+            assert_eq!(emptied(true), (VolumeState::Retired, true));
+            assert_eq!(emptied(false), (VolumeState::Scratch, false));
+        });
+    }
 }

@@ -202,9 +202,14 @@ impl State {
 
 fn tape(v: Volume, place: Place, auto_label: bool) -> Tape {
     // A cartridge whose label nobody has read yet is tried like a blank one: what it carries decides then.
-    let blank = v.state == VolumeState::Unknown && auto_label;
+    let state = match v.state {
+        VolumeState::Unknown if auto_label => VolumeState::Blank,
+        // Nothing is written to it, whatever else it is.
+        VolumeState::Filling | VolumeState::Scratch if v.may_hold_more() => VolumeState::ReadOnly,
+        state => state,
+    };
     Tape {
-        state: if blank { VolumeState::Blank } else { v.state },
+        state,
         worm: v.worm,
         place,
         pool: v.pool,

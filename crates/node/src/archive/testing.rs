@@ -1,6 +1,8 @@
-//! A node without cartridges, and a worker of a drive that is not there, for tests of the steps between disk and tape.
+//! Nodes for tests of the steps between disk and tape: one without cartridges, with a worker of a drive that is not there, and one with
+//! a cartridge in a drive.
 
 use super::Event;
+use super::library::sleeper;
 use super::progress::Progress;
 use super::state::CheckAsk;
 use super::worker::Worker;
@@ -8,9 +10,45 @@ use crate::{Config, Node, Size};
 use parking_lot::Mutex;
 use policy::{MigrateBatch, MigrateItem, MigrateWhy};
 use std::sync::Arc;
-use tape::Changer;
+use tape::{Changer, Drive, Mounted};
 use types::api::{FileApi, OpenFlags};
 use types::*;
+
+/// With a blank cartridge in a drive.
+pub fn with_one(test: impl FnOnce(&Worker, &mut Mounted<'_>, &Barcode)) {
+    let dir = tempfile::tempdir().unwrap();
+    let mut config = Config { state_dir: dir.path().to_owned(), ..Config::default() };
+    config.library.cartridges = 1;
+    let node = Node::start(config).unwrap();
+    let library = node.virtual_library().clone();
+    let mut robot = Changer::open(Box::new(library.changer()), sleeper()).unwrap();
+    let elements = robot.inventory().unwrap();
+    let slot = elements.iter().find(|e| e.barcode.is_some()).unwrap();
+    let element = elements.iter().find(|e| e.kind == ElementKind::Drive).unwrap().address;
+    let barcode = slot.barcode.clone().unwrap();
+    robot.move_medium(slot.address, element).unwrap();
+    let mut drive = Drive::open(Box::new(library.drive(0)), sleeper()).unwrap();
+    let mut mounted = drive.mount(Some(&barcode)).unwrap();
+    let robot = Arc::new(Mutex::new(robot));
+    let worker = Worker::new(node.clone(), DriveNo(0), (LibraryNo(0), element), robot, Arc::default());
+    test(&worker, &mut mounted, &barcode);
+    node.stop(false);
+}
+
+/// Gives the cartridge of [`with_one`] its label; from then on the service of its node does nothing.
+pub fn labelled(worker: &Worker, mounted: &mut Mounted<'_>, barcode: &Barcode) {
+    worker.node.stop(false);
+    worker.node.archive.state.lock().stopping = None;
+    worker.node.catalog.update_volume(barcode, &mut |v| v.state = VolumeState::Blank).unwrap();
+    assert!(super::label::label(worker, mounted, barcode, Some("p".into()), None).unwrap() > 0);
+}
+
+/// A drive says that the medium of a volume is bad.
+pub fn medium_fails(worker: &Worker, barcode: &Barcode) {
+    let error = super::trouble::damaged(barcode, "a spot".into());
+    let ended = super::worker::Ended::new(worker.no, barcode.clone(), None, Err(error));
+    super::events::finished(&worker.node, ended);
+}
 
 /// See the module.
 pub struct Rig {

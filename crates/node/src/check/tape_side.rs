@@ -103,7 +103,7 @@ fn compare(
         return Ok(0);
     }
     // Volumes that were imported are only read.
-    let readonly = volume.as_ref().is_some_and(|v| v.state == VolumeState::ReadOnly);
+    let asks = volume.as_ref().is_some_and(|v| v.state == VolumeState::ReadOnly || v.may_hold_more());
     let indexed = volume.as_ref().is_some_and(lacks_index) && !mounted.write_protected();
     if indexed {
         write_index(worker, mounted, barcode, Onto::Both)?;
@@ -111,7 +111,7 @@ fn compare(
     let mut expected = Expected::new(&worker.node.catalog, barcode);
     let mut to_read = Vec::new();
     let archives = volume.as_ref().is_some_and(|v| v.format == VolumeFormat::Tar);
-    let mut imported = if archives { Some(true) } else { (!readonly).then_some(false) };
+    let mut imported = if archives { Some(true) } else { (!asks).then_some(false) };
     let mut look = |_, told: Tells<'_>| {
         if imported.is_none() {
             imported = is_imported(worker, &told);
@@ -161,7 +161,7 @@ fn cut_short(volume: &Volume, carries: &str) -> Finding {
 }
 
 /// What the catalogue has there, and the index does not list. Of a volume that is `behind` with its index and gets none, as it is
-/// write-protected or the node itself made it read-only, nobody misses what is elsewhere by now.
+/// write-protected or may hold more than the catalogue lists, nobody misses what is elsewhere by now.
 fn missed(expected: &mut Expected<'_>, behind: bool, subject: &str, checked: &mut Checked) {
     while let Some((path, file)) = expected.next() {
         if behind && !file.live {
@@ -176,11 +176,12 @@ fn missed(expected: &mut Expected<'_>, behind: bool, subject: &str, checked: &mu
     }
 }
 
-/// Whether the newest index is to be written anew. Not that of a volume that the node itself made read-only, as all that were
-/// imported: it may list what the catalogue does not have.
+/// Whether the newest index is to be written anew. Not that of a volume that may hold more than the catalogue lists, nor where the node
+/// may have met an end that no drive writes, or a key that was not the right one.
 fn lacks_index(volume: &Volume) -> bool {
-    let kept = volume.state == VolumeState::ReadOnly && volume.by.is_none();
-    volume.indexed_to < volume.append_block && !kept
+    let by_node = volume.state == VolumeState::ReadOnly && volume.by.is_none();
+    let closed = by_node && (volume.worm || !volume.key.is_empty());
+    volume.indexed_to < volume.append_block && !volume.may_hold_more() && !closed
 }
 
 /// Whether the volume tells of another namespace; None: it has not said yet.
@@ -330,8 +331,74 @@ pub(crate) fn distrust(worker: &Worker, barcode: &Barcode, problem: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::archive::testing::Rig;
+    use crate::archive::testing::{Rig, labelled, medium_fails, with_one};
     use catalog::{New, NewSegment, VolumeAppend};
+
+    /// Whether a check writes the volume's index anew, which is behind.
+    fn is_indexed(
+        worker: &Worker,
+        mounted: &mut Mounted<'_>,
+        barcode: &Barcode,
+        is: &dyn Fn(&mut Volume),
+    ) -> bool {
+        let volume = || worker.node.catalog.volume(barcode).unwrap().unwrap();
+        let behind = &mut |v: &mut Volume| {
+            is(v);
+            v.indexed_to = v.append_block - 1;
+        };
+        worker.node.catalog.update_volume(barcode, behind).unwrap();
+        let (before, (answer, _answers)) = (volume().generation, crossbeam_channel::unbounded());
+        check_volume(worker, mounted, barcode, false, &answer).unwrap();
+        volume().generation > before
+    }
+
+    #[test]
+    fn no_check_writes_an_index_over_what_a_tape_holds_beyond_the_catalogue_whatever_becomes_of_the_volume() {
+        use VolumeState as S;
+        with_one(|worker, mounted, barcode| {
+            labelled(worker, mounted, barcode);
+            let volume = || worker.node.catalog.volume(barcode).unwrap().unwrap();
+            let is = |state, holds_more| {
+                move |v: &mut Volume| {
+                    v.becomes(state, "", crate::now());
+                    v.holds_more = holds_more;
+                }
+            };
+            let now = &mut |v: &mut Volume| is(S::ReadOnly, true)(v);
+            worker.node.catalog.update_volume(barcode, now).unwrap();
+            assert!(!is_indexed(worker, mounted, barcode, &|_| ()));
+            // A wrong digest was found on it.
+            distrust(worker, barcode, "a wrong digest");
+            assert_eq!(volume().state, S::Suspect);
+            assert!(!is_indexed(worker, mounted, barcode, &|_| ()));
+            // Whoever else wants an index of it.
+            let generation = volume().generation;
+            write_index(worker, mounted, barcode, Onto::Both).unwrap();
+            assert_eq!(volume().generation, generation);
+            // Its medium fails.
+            worker.node.catalog.update_volume(barcode, &mut |v| is(S::Full, true)(v)).unwrap();
+            assert!(!is_indexed(worker, mounted, barcode, &|_| ()));
+            medium_fails(worker, barcode);
+            assert_eq!(volume().state, S::Suspect);
+            assert!(!is_indexed(worker, mounted, barcode, &|_| ()));
+            assert!(
+                !is_indexed(worker, mounted, barcode, &is(S::Unverified, false)),
+                "nobody has looked at it"
+            );
+            assert!(!is_indexed(worker, mounted, barcode, &|v| (v.state, v.imported) = (S::Suspect, true)));
+            let own =
+                |state| move |v: &mut Volume| (v.state, v.imported, v.holds_more) = (state, false, false);
+            assert!(!is_indexed(worker, mounted, barcode, &|v| {
+                own(S::ReadOnly)(v);
+                v.key = "k".into();
+            }));
+            worker.node.catalog.update_volume(barcode, &mut |v| v.key.clear()).unwrap();
+            // Others get it, also what the node itself made read-only: it was trusted again, say.
+            for state in [S::ReadOnly, S::Suspect, S::Full] {
+                assert!(is_indexed(worker, mounted, barcode, &own(state)), "{state}");
+            }
+        });
+    }
 
     #[test]
     fn a_list_that_cannot_be_read_is_found_and_no_file_taken_for_missing() {

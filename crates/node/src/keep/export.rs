@@ -45,7 +45,15 @@ impl Export {
             VolumeState::ReadOnly => {}
             state => return failed(format!("it is {state} by now ({})", v.reason)),
         }
-        if v.indexed_to >= v.append_block && !node.archive.writes_to(barcode) {
+        let behind = v.indexed_to < v.append_block;
+        if behind && v.may_hold_more() {
+            return failed(
+                "its index does not list all that the catalogue has on it, and no index is written to it, as its tape may hold more \
+                 than the catalogue lists; it is read-only now"
+                    .into(),
+            );
+        }
+        if !behind && !node.archive.writes_to(barcode) {
             let now = crate::now();
             let left = node.catalog.update_volume(barcode, &mut |v| {
                 if v.state == VolumeState::ReadOnly {
@@ -67,5 +75,27 @@ impl Export {
         let errand = Errand::Index;
         node.archive.send(Event::Errand { kind: MaintenanceKind::Index, volume: barcode.clone(), errand });
         Ok(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::archive::testing::Rig;
+
+    #[test]
+    fn a_volume_that_is_behind_with_its_index_and_may_hold_more_than_the_catalogue_lists_is_not_exported() {
+        let rig = Rig::new();
+        let (node, barcode) = (&rig.worker.node, Barcode::from("MORE01L9"));
+        let found = Volume { state: VolumeState::ReadOnly, ..Volume::new(barcode.clone(), crate::now()) };
+        let found = Volume { holds_more: true, by: Some(0), append_block: 9, ..found };
+        let exported = |indexed_to| {
+            node.catalog.put_volume(&Volume { indexed_to, ..found.clone() }).unwrap();
+            Export::default().step(node, &barcode).unwrap()
+        };
+        let Some(ItemState::Failed(why)) = exported(8) else { panic!("it lacks an index") };
+        assert!(why.contains("no index is written") && why.ends_with("it is not exported"), "{why}");
+        assert_eq!(exported(9), Some(ItemState::Done));
+        assert!(node.catalog.volume(&barcode).unwrap().unwrap().holds_more);
     }
 }

@@ -140,7 +140,7 @@ impl Repack {
             let now = node.catalog.volume(&barcode)?.filter(|v| v.state != VolumeState::Repacking);
             if let Some(v) = now {
                 let failed = ItemState::Failed(format!("its state was set to {}", v.state));
-                let kept = v.worm || v.imported || v.errors > 0;
+                let kept = v.worm || v.may_hold_more() || v.errors > 0;
                 let retired = kept && v.state == VolumeState::Retired && v.live_files == 0;
                 let emptied = v.state == VolumeState::Scratch || retired;
                 let state = if emptied { ItemState::Done } else { failed };
@@ -184,11 +184,10 @@ impl Repack {
 /// A volume is not emptied any more, unless an operator has decided otherwise a moment ago, or it was asked for anew (`seen`: for which
 /// reason it was being emptied).
 ///
-/// It is again what it was before: what an operator has made read-only, or the node itself because the tape may tell of more than the
-/// catalogue has (it was imported, or files of its index could not be entered), stays so, whatever its medium does, and a repack writes
-/// nothing to it. Anything else is full, for nobody knows whether it is to be written again; so it gets an index if that is behind: now, if
-/// there is a drive, or after the next start, or from a check. Read-only for want of a drive it would never get one, as nothing on record
-/// told it from those. One whose medium has failed is suspect: when it did so is not on record, and the other copies stay preferred.
+/// It is again what it was before: what an operator or the node itself has made read-only stays so, whatever its medium does, and a repack
+/// writes nothing to it. Anything else is full, for nobody knows whether it is to be written again; so it gets an index if that is behind
+/// (unless the tape may hold more than the catalogue lists): now, or when a drive is in use again, or after the next start, or from a check. One whose
+/// medium has failed is suspect: when it did so is not on record, and the other copies stay preferred.
 fn leave(node: &Node, barcode: &Barcode, why: &str, seen: Option<&str>) -> catalog::Result<()> {
     let now = crate::now();
     let left = node.catalog.volume_comes_back(barcode, &mut |v, before| {
@@ -409,9 +408,12 @@ mod tests {
         let by = |by, v: Volume| Volume { by, ..v };
         let failed = |v: Volume| Volume { errors: 1, ..v };
         let imported = |v: Volume| Volume { imported: true, ..v };
+        let holds_more = |v: Volume| Volume { holds_more: true, ..v };
         let cases = [
             (volume(S::Filling), (S::Full, None), true),
             (volume(S::Full), (S::Full, None), true),
+            (holds_more(volume(S::Full)), (S::Full, None), false),
+            (holds_more(volume(S::ReadOnly)), (S::ReadOnly, None), false),
             (by(Some(3), volume(S::ReadOnly)), (S::ReadOnly, Some(3)), false),
             (volume(S::ReadOnly), (S::ReadOnly, None), false),
             (imported(volume(S::ReadOnly)), (S::ReadOnly, None), false),
@@ -436,6 +438,7 @@ mod tests {
             Repack::default().give_up(&node, &HERE.into(), "no drive").unwrap();
             let v = now(&node);
             assert_eq!((v.state, v.by), is, "{was:?}");
+            assert_eq!(v.holds_more, was.holds_more, "{was:?}");
             assert_eq!(events.try_iter().any(orders_index), wants_index, "{was:?}");
             let kept = matches!(was.state, S::ReadOnly | S::Suspect);
             assert_eq!(v.reason, if kept { "because" } else { "it was not emptied: no drive" });

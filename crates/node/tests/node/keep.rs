@@ -567,3 +567,26 @@ fn a_cartridge_that_cannot_tell_of_what_was_restored_from_it_is_named() {
         bed.node.stop(true);
     }
 }
+
+#[test]
+fn a_volume_that_was_trusted_again_gets_its_index_from_a_check() {
+    let bed = Bed::new();
+    let data = pattern(200_000, 1);
+    bed.write("f", &data);
+    bed.write("gone", &pattern(1000, 2));
+    bed.migrate_and_purge();
+    let volume = volume_of(&bed, "/f", 0);
+    bed.flip_a_bit_on(&volume, &data[1000..1032]);
+    verify(&bed, std::slice::from_ref(&volume));
+    bed.until("the copy is there again", |b| copies(b, "/f") == 2);
+    verify(&bed, std::slice::from_ref(&volume));
+    bed.node.unlink(&crate::support::cx(), Ino::ROOT, b"gone").unwrap();
+    undelete(&bed, &ended(&bed, "/gone")[0], "/back");
+    let now = || {
+        let v = bed.volume(&volume);
+        (v.state, v.by, v.indexed_to < v.append_block)
+    };
+    assert_eq!(now(), (VolumeState::ReadOnly, None, true));
+    clean(&bed);
+    assert_eq!(now(), (VolumeState::ReadOnly, None, false));
+}

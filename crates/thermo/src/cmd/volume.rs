@@ -10,8 +10,8 @@ use anyhow::Result;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use client::{Connection, VolumeFilesPage};
 use types::{
-    Barcode, Class, ClassName, HoldingView, PoolName, PoolView, RequestView, VolumeFileView, VolumeFormat,
-    VolumeState, VolumeView, plural,
+    Barcode, Class, ClassName, HoldingView, PoolName, PoolView, RequestView, Volume, VolumeFileView,
+    VolumeFormat, VolumeState, VolumeView, plural,
 };
 use wire::{Call, FilesOrder};
 
@@ -304,6 +304,7 @@ fn show(context: &mut Context, node: &mut Connection, barcode: Barcode) -> Resul
         ("uuid", if v.uuid.is_empty() { "-".into() } else { v.uuid.clone() }),
         ("labelled", time_or_dash(v.labelled, utc)),
         ("imported", if v.imported { "yes: only read".into() } else { "no".into() }),
+        ("holds more", holds_more(v).into()),
         ("format", format_of(v.format).into()),
         ("medium", if v.worm { "WORM: written once".into() } else { "can be rewritten".into() }),
         ("key", if v.key.is_empty() { "not encrypted".into() } else { v.key.clone() }),
@@ -330,6 +331,11 @@ fn show(context: &mut Context, node: &mut Connection, barcode: Barcode) -> Resul
     context.out.line(&v.barcode)?;
     lines.iter().try_for_each(|(name, value)| context.out.line(format!("  {name:<12} {value}")))?;
     Ok(Exit::OK)
+}
+
+/// Than the catalogue lists.
+fn holds_more(v: &Volume) -> &'static str {
+    if v.may_hold_more() { "yes, or it may: nothing is written to it" } else { "no" }
 }
 
 fn format_of(format: VolumeFormat) -> &'static str {

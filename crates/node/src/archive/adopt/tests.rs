@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::archive::Event;
+use crate::archive::testing::{labelled, with_one};
 use crate::{Config, Node};
 use std::path::Path;
 use std::sync::atomic::Ordering::Release;
@@ -106,6 +107,7 @@ fn a_volume_with_files_that_are_not_taken_is_only_read() {
     assert_eq!(ask(&second, &volume), (None, 1, VolumeState::ReadOnly));
     let known = second.catalog.volume(&volume).unwrap().unwrap();
     assert_eq!(known.reason, "1 files of its index are not in the catalogue");
+    assert!(known.holds_more);
     // Its next index would not list that file any more: none is written.
     assert!(known.indexed_to >= known.append_block, "{known:?}");
     second.stop(true);
@@ -151,4 +153,58 @@ fn a_volume_whose_index_breaks_off_half_way_is_read_from_its_other_index() {
     let known = second.catalog.volume(&written.barcode).unwrap().unwrap();
     assert_eq!((known.live_files, known.files), (20, 20));
     second.stop(true);
+}
+
+#[test]
+fn what_was_written_after_a_backup_and_is_listed_nowhere_stays_on_record_until_the_next_label() {
+    with_one(|worker, mounted, barcode| {
+        labelled(worker, mounted, barcode);
+        worker.node.archive.halt.store(false, Release);
+        let catalog = &worker.node.catalog;
+        let end = catalog.volume(barcode).unwrap().unwrap().append_block;
+        let mut looked_at = |append_block: u64| {
+            let back = &mut |v: &mut Volume| {
+                v.becomes(VolumeState::Unverified, "", crate::now());
+                v.append_block = append_block;
+            };
+            catalog.update_volume(barcode, back).unwrap();
+            let (answer, answers) = crossbeam_channel::unbounded();
+            adopt(worker, mounted, barcode, &answer).unwrap();
+            assert_eq!(answers.recv().unwrap().1.failed, None);
+            let v = catalog.volume(barcode).unwrap().unwrap();
+            (v.state, v.holds_more)
+        };
+        assert_eq!(looked_at(end), (VolumeState::Filling, false));
+        assert_eq!(looked_at(end - 1), (VolumeState::ReadOnly, true));
+        // Nothing lies behind its end now, but who knows.
+        assert_eq!(looked_at(end), (VolumeState::ReadOnly, true));
+        labelled(worker, mounted, barcode);
+        assert!(!catalog.volume(barcode).unwrap().unwrap().holds_more);
+    });
+}
+
+#[test]
+fn while_the_files_of_a_volume_are_being_entered_it_may_hold_more() {
+    with_one(|worker, mounted, barcode| {
+        labelled(worker, mounted, barcode);
+        worker.node.archive.halt.store(false, Release);
+        let catalog = &worker.node.catalog;
+        let known = catalog.volume(barcode).unwrap().unwrap();
+        let is = || {
+            let v = catalog.volume(barcode).unwrap().unwrap();
+            (v.state, v.holds_more, v.append_block)
+        };
+        // The catalogue has lost it.
+        catalog.put_volume(&Volume::new(barcode.clone(), crate::now())).unwrap();
+        let origin = crate::archive::index::origin(worker, &known).unwrap();
+        let mut adopted = Adopted::default();
+        let label = label(mounted, &mut adopted).unwrap();
+        let mut reader = Reader::new(worker, barcode, &label, (0, String::new()), &mut adopted);
+        assert!(matches!(reader.begin(origin), Ok(Standing::New)));
+        assert_eq!(is(), (VolumeState::ReadOnly, true, 0));
+        let (answer, answers) = crossbeam_channel::unbounded();
+        adopt(worker, mounted, barcode, &answer).unwrap();
+        assert_eq!(answers.recv().unwrap().1.failed, None);
+        assert_eq!(is(), (VolumeState::Filling, false, known.append_block));
+    });
 }
