@@ -117,7 +117,9 @@ mod tests {
     ) -> Receiver<Result<Answer, Failure>> {
         let (done, answers) = bounded(1);
         let (node, mut session) = (node.clone(), Session::of(held.clone()));
-        scope.spawn(move || done.send(node.call(&Cx::admin(crate::now()), &mut session, Call::File(call))));
+        scope.spawn(move || {
+            drop(done.send(node.call(&Cx::admin(crate::now()), &mut session, Call::File(call))));
+        });
         answers
     }
 
