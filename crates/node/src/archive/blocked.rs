@@ -115,7 +115,7 @@ pub fn refuse(node: &Node, volume: &Barcode, errand: Errand, error: &TapeError) 
         Errand::Check { answer, .. } => crate::check::answer_failed(&answer, volume, error),
         Errand::Adopt { answer, .. } => super::adopt::answer_failed(&answer, volume, error.to_string()),
         Errand::Verify(ticket) | Errand::Reclaim(ticket) => ticket.failed(error),
-        // The next unload or start writes it, or a drive that is in use again.
+        // The next start or unload writes it.
         Errand::Index => {}
     }
 }

@@ -50,24 +50,13 @@ pub fn put_away_leftovers(node: &Node, workers: &Workers, drives: &[DriveNo]) {
 
 /// Volumes whose newest data no index lists (the last run did not end gracefully) get one soon.
 pub fn index_what_a_crash_left(node: &Node) {
-    order_indexes(node, true);
-}
-
-/// A drive is in use again: volumes whose newest data no index lists, as their drive failed or none was there, get one soon. What is in a
-/// drive gets its own when it leaves that.
-pub fn index_what_waits(node: &Node) {
-    order_indexes(node, false);
-}
-
-fn order_indexes(node: &Node, in_drives: bool) {
     let volumes = node.catalog.volumes().unwrap_or_default().into_iter();
     let volumes: Vec<Volume> = volumes.filter(|v| wants_index(node, v)).collect();
     let mut state = node.archive.state.lock();
     for v in volumes {
         let asked =
             state.maintenance.iter().any(|m| m.volume == v.barcode && m.kind == MaintenanceKind::Index);
-        let at_work = !in_drives && state.drives.values().any(|d| d.volume() == Some(&v.barcode));
-        if !asked && !at_work && state.find(&v.barcode).is_some() {
+        if !asked && state.find(&v.barcode).is_some() {
             add_errand(&mut state, MaintenanceKind::Index, v.barcode, Errand::Index);
         }
     }
@@ -132,50 +121,11 @@ pub fn wind_down(node: &Arc<Node>, workers: &Workers, graceful: bool) -> bool {
 #[cfg(test)]
 mod tests {
     use super::super::events::finished;
-    use super::super::revive::Revived;
     use super::super::testing::Rig;
     use super::super::worker::{Done, Ended};
     use super::*;
     use sched::Busy;
     use std::collections::BTreeMap;
-
-    #[test]
-    fn a_drive_that_is_in_use_again_orders_indexes_of_what_is_at_rest_once() {
-        let rig = Rig::new();
-        let node = &rig.worker.node;
-        let names = ["REST01L9", "DRIVE1L9", "ASKED1L9", "MORE01L9", "GONE01L9"].map(Barcode::from);
-        let [rest, in_drive, asked, more, gone] = &names;
-        let behind = |barcode: &Barcode| {
-            let fresh = Volume::new(barcode.clone(), crate::now());
-            Volume { state: VolumeState::Full, uuid: "u".into(), append_block: 9, ..fresh }
-        };
-        for barcode in &names {
-            let holds_more = barcode == more;
-            node.catalog.put_volume(&Volume { holds_more, ..behind(barcode) }).unwrap();
-        }
-        {
-            let mut state = node.archive.state.lock();
-            state.stopping = Some(false);
-            let slots = names.iter().filter(|barcode| *barcode != gone).map(|barcode| ElementView {
-                barcode: Some(barcode.clone()),
-                ..state.shelves[&LibraryNo(0)].elements[0].clone()
-            });
-            let slots = slots.collect();
-            state.set_elements(LibraryNo(0), slots);
-            let other = state.drives.values_mut().find(|d| d.no != rig.worker.no).unwrap();
-            other.state = DriveState::Busy(Busy::new(in_drive.clone(), Work::Migrate));
-            add_errand(&mut state, MaintenanceKind::Index, asked.clone(), Errand::Index);
-        }
-        for _ in 0..2 {
-            let identity = (String::new(), String::new(), Reach::default());
-            let drive = rig.worker.no;
-            super::super::revive::tried(node, Revived { drive, moved: None, result: Ok(identity) });
-            let state = node.archive.state.lock();
-            let ordered: Vec<&Barcode> = state.maintenance.iter().map(|m| &m.volume).collect();
-            assert_eq!(ordered, [asked, rest]);
-        }
-        node.archive.state.lock().drives.values_mut().for_each(|d| d.state = DriveState::Empty);
-    }
 
     /// When it leaves its drive, say.
     #[test]

@@ -365,7 +365,6 @@ pub fn came_back(node: &Arc<Node>, workers: &Workers, stock: Stock) {
     } else if !drives.is_empty() {
         let numbers: Vec<String> = drives.iter().map(ToString::to_string).collect();
         node.archive.warn(format!("library {name} has more drives: {}", numbers.join(", ")));
-        super::ends::index_what_waits(node);
     }
 }
 

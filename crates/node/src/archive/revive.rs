@@ -268,7 +268,6 @@ pub fn tried(node: &Node, revived: Revived) {
     let Some(drive) = state.drives.get_mut(&no) else { return };
     drive.comeback.trying = false;
     drive.activity.clear();
-    let mut stays = false;
     match result {
         Ok(identity) => {
             (drive.product, drive.serial, drive.reach) = identity;
@@ -283,7 +282,6 @@ pub fn tried(node: &Node, revived: Revived) {
             drive.status.set(DriveStatus::Free);
             drive.comeback.answer(&Ok(()));
             tracing::warn!("drive {no} is in use again");
-            stays = drive.comeback.out.is_none();
             state.look_again();
         }
         Err(e) => {
@@ -298,10 +296,6 @@ pub fn tried(node: &Node, revived: Revived) {
                 state.warn(text);
             }
         }
-    }
-    drop(state);
-    if stays {
-        super::ends::index_what_waits(node);
     }
 }
 

@@ -186,7 +186,7 @@ impl Repack {
 ///
 /// It is again what it was before: what an operator or the node itself has made read-only stays so, whatever its medium does, and a repack
 /// writes nothing to it. Anything else is full, for nobody knows whether it is to be written again; so it gets an index if that is behind
-/// (unless the tape may hold more than the catalogue lists): now, or when a drive is in use again, or after the next start, or from a check. One whose
+/// (unless the tape may hold more than the catalogue lists): now, if there is a drive, or after the next start, or from a check. One whose
 /// medium has failed is suspect: when it did so is not on record, and the other copies stay preferred.
 fn leave(node: &Node, barcode: &Barcode, why: &str, seen: Option<&str>) -> catalog::Result<()> {
     let now = crate::now();

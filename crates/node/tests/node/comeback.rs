@@ -41,31 +41,6 @@ fn drives_that_work_again_come_back_by_themselves() {
 }
 
 #[test]
-fn a_drive_that_comes_back_gives_the_volume_that_it_failed_with_its_index() {
-    let bed = Bed::with(|c| {
-        c.library.drives = 1;
-        c.classes[0].copies.truncate(1);
-        (c.tape.drive_retry_s, c.tape.idle_unmount_s) = (1, 3600);
-    });
-    bed.write("f", &pattern(200_000, 1));
-    assert_eq!(bed.act(Call::Migrate(bed.one("/f"))).state, RequestState::Done);
-    let volume = bed.volumes_of("/f").remove(0);
-    let behind = |b: &Bed| {
-        let v = b.volume(&volume);
-        v.indexed_to < v.append_block
-    };
-    assert!(behind(&bed));
-    bed.node.virtual_library().inject(Fault::DriveDead { drive: 0, answers: true });
-    // Another one is to come into its drive.
-    let blank = bed.volumes().into_iter().find(|v| v.uuid.is_empty()).expect("a blank cartridge").barcode;
-    bed.act(Call::Label { volumes: vec![blank], pool: None, force: false, key: None });
-    assert!(behind(&bed));
-    bed.node.virtual_library().clear_faults();
-    bed.until("it has its index", |b| !behind(b));
-    assert_eq!(bed.volume(&volume).state, VolumeState::Filling);
-}
-
-#[test]
 fn a_drive_comes_back_by_command_once_it_works() {
     let bed = Bed::with(|c| c.tape.drive_retry_s = 0);
     kill_drives(&bed);
