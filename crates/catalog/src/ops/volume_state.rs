@@ -18,7 +18,8 @@ pub fn set(tx: &mut Tx<'_>, volumes: &[Barcode], order: &StateOrder) -> Result<(
     for barcode in volumes {
         let rec = volume::load_for_update(tx, barcode)?;
         let shown = volume::shown(&*tx.w, rec.clone())?;
-        may(&shown, order.state).map_err(|why| CatalogError::refused(format!("volume {barcode}"), why))?;
+        may(&shown, order.state, &order.reason)
+            .map_err(|why| CatalogError::refused(format!("volume {barcode}"), why))?;
         // An export that is asked for once more finds what it has made of the volume itself.
         let before = if order.leave { rec.before.clone().or_else(|| Before::of(&shown)) } else { None };
         let mut volume = rec.volume.clone();
@@ -31,8 +32,8 @@ pub fn set(tx: &mut Tx<'_>, volumes: &[Barcode], order: &StateOrder) -> Result<(
     Ok(())
 }
 
-/// Whether an operator may decide that; the reason if not.
-fn may(v: &Volume, to: VolumeState) -> Result<(), String> {
+/// Whether an operator may decide that for a reason that he gives; the reason if not.
+fn may(v: &Volume, to: VolumeState, reason: &str) -> Result<(), String> {
     use VolumeState as S;
     match v.state {
         S::Foreign => {
@@ -72,8 +73,14 @@ fn may(v: &Volume, to: VolumeState) -> Result<(), String> {
             Err("it was imported from another namespace or program and is only read: `read-only`".into())
         }
         S::Filling if v.holds_more && v.append_block == 0 => {
-            Err("its files are still being entered; `thermo catalog rebuild` goes on with that".into())
+            let why = "its files are still being entered: make it `read-only`, and `thermo catalog rebuild` goes on with that";
+            Err(why.into())
         }
+        // Whoever just has a volume back that was elsewhere, or was suspect, may not know.
+        S::Filling if v.holds_more && reason.is_empty() => Err(
+            "its tape holds, or may hold, more than the catalogue lists (`thermo volume show`), which is written over from then on:              say with `--reason` why that may be"
+                .into(),
+        ),
         S::Filling if v.pool.is_none() => {
             Err("it belongs to no pool; give it to one with `thermo volume label --pool`".into())
         }

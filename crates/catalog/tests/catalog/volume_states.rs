@@ -183,6 +183,10 @@ fn that_a_tape_may_hold_more_is_forgotten_with_its_label_and_when_an_operator_ha
     }
     f.catalog.update_volume(&name, &mut |v| v.becomes(S::Suspect, "a spot", t(60))).unwrap();
     assert!(holds_more(), "the node has found something else");
+    let silent = StateOrder { reason: String::new(), ..order(S::Filling) };
+    let refused = f.catalog.set_volume_state(std::slice::from_ref(&name), &silent);
+    let refused = refused.expect_err("he may not know").to_string();
+    assert!(refused.contains("--reason") && holds_more(), "{refused}");
     set(&f, &["VA0001L9"], S::Filling).expect("it is his decision");
     assert!(!holds_more());
     // Not while its files are being entered.

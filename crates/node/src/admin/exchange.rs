@@ -37,6 +37,13 @@ impl Node {
                 );
                 return Err(failure(ErrorClass::Invalid, message));
             }
+            if v.may_hold_more() && v.indexed_to < v.append_block {
+                let message = format!(
+                    "volume {barcode}: its index does not list all that the catalogue has on it, and no index is written to it, as its tape may \
+                     hold more than the catalogue lists: `thermo volume repack {barcode}` moves its files; nothing was changed"
+                );
+                return Err(failure(ErrorClass::Invalid, message));
+            }
             if v.state != VolumeState::Exported {
                 to_close.push(barcode.clone());
             }

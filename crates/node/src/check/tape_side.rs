@@ -273,7 +273,8 @@ fn not_told(barcode: &Barcode, path: &str, listed: &TapeFile, wanted: &TapeFile)
             wanted.ino, listed.version, listed.ino
         ),
         remedy: format!(
-            "clear its write-protect tab and `thermo volume state {barcode} full`, or `thermo volume repack {barcode}`"
+            "`thermo volume repack {barcode}`; or, unless it may hold more than the catalogue lists (`thermo volume show`), clear its \
+             write-protect tab and `thermo volume state {barcode} full`"
         ),
     }
 }

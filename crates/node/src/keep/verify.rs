@@ -71,11 +71,12 @@ fn trust(node: &Node, volume: &Barcode, since: Time) -> catalog::Result<String> 
     node.catalog.update_volume(volume, &mut |v| {
         said.clear();
         if doubted(v) == Some(since) {
-            said = format!(
-                "it was suspect ({}), and all that is needed of it was read and is right: it is read, and not written (`thermo volume \
-                 state {volume} filling` has it written again)",
-                v.reason
-            );
+            let then = match v.may_hold_more() {
+                true => ", for it may hold more than the catalogue lists".to_owned(),
+                false => format!(" (`thermo volume state {volume} filling` has it written again)"),
+            };
+            let before = "all that is needed of it was read and is right: it is read, and not written";
+            said = format!("it was suspect ({}), and {before}{then}", v.reason);
             v.becomes(VolumeState::ReadOnly, said.as_str(), now);
         }
     })?;
