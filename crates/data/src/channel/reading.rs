@@ -107,6 +107,8 @@ pub(super) fn listen(shared: &Arc<Shared>, incoming: Box<dyn Incoming>) -> Error
         let longest = if forget_idle(shared) { descriptors::LOOK } else { DOZE.end };
         let mut state = shared.state.lock();
         if let Some(broken) = state.broken.take() {
+            // What it says of the mover's start is no longer to be had.
+            state.live = None;
             return broken;
         }
         if state.closed {

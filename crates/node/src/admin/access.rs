@@ -3,6 +3,7 @@
 use super::Session;
 use super::described::describe;
 use super::junctions;
+use super::ordered::in_order;
 use super::session::Held;
 use crate::Node;
 use crate::error::{failure, fs_failure, refused};
@@ -28,8 +29,8 @@ impl Node {
     ) -> Result<Answer, Failure> {
         let what = describe(&call);
         let place = junctions::place(&call);
+        let _ordered = in_order(session, &call).map_err(|e| fs_failure(&what, e))?;
         let session = &session.held;
-        let _ordered = self.in_order(session, &call);
         self.keeps_locks(&call)?;
         self.check_reach(cx, &call).map_err(|e| fs_failure(&what, e))?;
         self.forgets_what_it_changes(session, &call, number);

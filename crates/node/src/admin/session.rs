@@ -1,13 +1,14 @@
 //! What a caller has open and has under way: of one connection, or of several that belong together.
 
 use super::acts::Gathered;
-use super::ordered::Changing;
+use super::ordered::Changes;
 use crate::Node;
 use crate::files::Writer;
 use crate::locks::LockSession;
 use parking_lot::{Condvar, Mutex};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use types::api::{FileApi, WaitId};
 use types::{CallId, ErrorClass, Handle, NodeId};
 use wire::{Failure, Reply};
@@ -19,6 +20,8 @@ const MOST_ANSWERS: usize = 1024;
 #[derive(Default)]
 pub struct Session {
     pub(super) held: Arc<Held>,
+    /// The how manieth one it is that has joined the session.
+    pub(super) connection: u64,
     /// What parts of a list it has given.
     pub(super) gathered: Gathered,
 }
@@ -26,7 +29,8 @@ pub struct Session {
 impl Session {
     /// A connection that shares what is open with others.
     pub(crate) fn of(held: Arc<Held>) -> Self {
-        Self { held, gathered: Gathered::default() }
+        let connection = held.connections.fetch_add(1, Ordering::Relaxed) + 1;
+        Self { held, connection, gathered: Gathered::default() }
     }
 }
 
@@ -45,10 +49,14 @@ pub(crate) struct Held {
     /// Number of the session that a program of this host had while another node held the names.
     elsewhere: Option<u64>,
     asks_later: bool,
-    handles: Mutex<HashSet<Handle>>,
+    /// How many connections have joined it.
+    connections: AtomicU64,
+    /// What he has open, and what changes come by that.
+    pub(super) handles: Mutex<HashMap<Handle, Changes>>,
+    /// A change by a handle has ended.
+    pub(super) changed: Condvar,
     /// Those of them whose bytes he reads and writes at the targets.
     at_targets: Mutex<HashSet<Handle>>,
-    changing: Changing,
     waits: Mutex<HashMap<u64, Wait>>,
     answers: Mutex<BTreeMap<u64, Option<Result<Reply, Failure>>>>,
     answered: Condvar,
@@ -83,9 +91,9 @@ impl Held {
         Some((CallId { node, session: self.client, number, answered }, resumed))
     }
 
-    /// What a program changes just now; None: calls of this session have numbers.
-    pub(super) fn unnumbered(&self) -> Option<&Changing> {
-        self.caller.is_none().then_some(&self.changing)
+    /// Whether calls of this session have numbers.
+    pub(super) fn has_numbers(&self) -> bool {
+        self.caller.is_some()
     }
 
     /// Of a program on this host. `elsewhere`: number of its session where other nodes hold the names.
@@ -132,27 +140,27 @@ impl Held {
     /// So he does through all of these.
     pub(super) fn all_go_to_targets(&self, which: impl Fn(Handle) -> bool) {
         let handles = self.handles.lock();
-        self.at_targets.lock().extend(handles.iter().copied().filter(|handle| which(*handle)));
+        self.at_targets.lock().extend(handles.keys().copied().filter(|handle| which(*handle)));
     }
 
     pub(super) fn add(&self, handle: Handle) {
-        self.handles.lock().insert(handle);
+        self.handles.lock().insert(handle, Changes::default());
     }
 
     /// Whether the handle is one of these.
     pub(super) fn has(&self, handle: Handle) -> bool {
-        self.handles.lock().contains(&handle)
+        self.handles.lock().contains_key(&handle)
     }
 
     /// How many of these are such ones.
     pub(super) fn handles_of(&self, which: impl Fn(Handle) -> bool) -> usize {
-        self.handles.lock().iter().filter(|handle| which(**handle)).count()
+        self.handles.lock().keys().filter(|handle| which(**handle)).count()
     }
 
     /// False if it is none of these (any more).
     pub(super) fn remove(&self, handle: Handle) -> bool {
         self.at_targets.lock().remove(&handle);
-        self.handles.lock().remove(&handle)
+        self.handles.lock().remove(&handle).is_some()
     }
 
     /// Nobody asks again for what is below this number.
@@ -262,7 +270,7 @@ impl Node {
         let at_targets = std::mem::take(&mut *held.at_targets.lock());
         at_targets.into_iter().for_each(|handle| self.leave_targets(handle, stops));
         let handles = std::mem::take(&mut *held.handles.lock());
-        handles.into_iter().for_each(|handle| self.release(handle));
+        handles.into_keys().for_each(|handle| self.release(handle));
     }
 
     /// Releases what a connection left open that shares it with no other.
